@@ -1,0 +1,93 @@
+/* tokenizer.h - text to token ids and back, from a tokenizer.json.
+ *
+ * Encoding follows the file: added tokens, normaliser, pre-tokeniser steps, BPE (byte-level or with byte
+ * fallback), post-processor. Decoding follows its decoder list. Source: the tokenizer.json format of the Hugging Face
+ * tokenizers library; MODELS facts 7.
+ * Hostile input is expected: no recursion over the text, PCRE2 match limits, linear time in practice.
+ * Threads: a tokenizer is const after create, any number of threads may encode and decode; a tt_detokenizer belongs to one
+ * thread at a time. MPI: none. */
+#ifndef TUTTI_TOKENIZER_H
+#define TUTTI_TOKENIZER_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "tutti/status.h"
+
+typedef struct tt_tokenizer tt_tokenizer; /* opaque */
+
+/* A growing array of ids; all-zero is empty. Owned by the caller: tt_ids_fini. */
+typedef struct tt_ids {
+    int32_t *id; /* id[n] */
+    size_t n;
+    size_t capacity;
+} tt_ids;
+TT_API tt_status tt_ids_append(tt_ids *ids, const int32_t *more, size_t n);
+TT_API void tt_ids_fini(tt_ids *ids);
+
+/* A growing, NUL-terminated byte string; all-zero is empty. Owned by the caller: tt_text_fini. */
+typedef struct tt_text {
+    char *bytes; /* bytes[n + 1], bytes[n] = 0; NULL while nothing was ever added */
+    size_t n;
+    size_t capacity;
+} tt_text;
+TT_API tt_status tt_text_append(tt_text *text, const char *bytes, size_t n);
+TT_API void tt_text_fini(tt_text *text);
+
+/* Reads DIR/tokenizer.json and, where present, DIR/tokenizer_config.json (bos, eos, add_bos_token, chat_template) and
+ * DIR/chat_template.jinja. `path` may also name a tokenizer.json itself.
+ * Errors: TT_ERR_FILE naming the file and the fault; TT_ERR_UNSUPPORTED naming an unknown component. */
+TT_API tt_status tt_tokenizer_create(const char *path, tt_tokenizer **tokenizer_out);
+TT_API void tt_tokenizer_destroy(tt_tokenizer **tokenizer);
+
+typedef enum tt_encode_flags {
+    TT_ENCODE_PLAIN = 0,
+    TT_ENCODE_SPECIAL = 1,  /* add what the post-processor and add_bos_token ask for; a text that already begins with the
+                             * BOS token gets no second one */
+    TT_ENCODE_LITERAL = 2   /* special tokens spelled in the text stay text (users' words inside a chat template) */
+} tt_encode_flags;
+
+/* Appends the ids of text[0..n) (UTF-8; invalid bytes become U+FFFD as the reference library's input would) to ids.
+ * Errors: TT_ERR_REQUEST if a pattern exceeds its match limit; TT_ERR_NOMEM. On error ids holds what it held. */
+TT_API tt_status tt_tokenizer_encode(const tt_tokenizer *tokenizer, const char *text, size_t n, unsigned flags, tt_ids *ids);
+
+/* Appends the text of ids to text: valid UTF-8 always (invalid sequences become U+FFFD). skip_special drops special tokens.
+ * Errors: TT_ERR_REQUEST for an id that the tokenizer does not know. */
+TT_API tt_status tt_tokenizer_decode(const tt_tokenizer *tokenizer, const int32_t *ids, size_t n, bool skip_special, tt_text *text);
+
+/* The bytes of one id as they stand in the vocabulary (not NUL-terminated); NULL if unknown. Valid as long as the tokenizer. */
+TT_API const char *tt_tokenizer_id_bytes(const tt_tokenizer *tokenizer, int32_t id, size_t *n_out);
+/* The id of an added token by its exact content; -1 if there is none. */
+TT_API int32_t tt_tokenizer_special_id(const tt_tokenizer *tokenizer, const char *content);
+TT_API bool tt_tokenizer_id_is_special(const tt_tokenizer *tokenizer, int32_t id);
+/* One more than the largest known id. Ids between may be unknown. */
+TT_API int32_t tt_tokenizer_n_ids(const tt_tokenizer *tokenizer);
+TT_API bool tt_tokenizer_id_is_known(const tt_tokenizer *tokenizer, int32_t id);
+/* -1 if the files name none. */
+TT_API int32_t tt_tokenizer_bos_id(const tt_tokenizer *tokenizer);
+TT_API int32_t tt_tokenizer_eos_id(const tt_tokenizer *tokenizer);
+
+/* ---- streaming: text as ids come, never half a character ---- */
+typedef struct tt_detokenizer tt_detokenizer; /* opaque */
+/* The concatenation of all pushes and the final flush equals tt_tokenizer_decode of all ids. */
+TT_API tt_status tt_detokenizer_create(const tt_tokenizer *tokenizer, bool skip_special, tt_detokenizer **detokenizer_out);
+TT_API void tt_detokenizer_destroy(tt_detokenizer **detokenizer);
+/* Appends what became certain with this id to text. An incomplete UTF-8 sequence is held back; a byte that shows it to
+ * be broken releases U+FFFD at once. */
+TT_API tt_status tt_detokenizer_push(tt_detokenizer *detokenizer, int32_t id, tt_text *text);
+/* Appends what was held back (broken: as U+FFFD) and starts anew. */
+TT_API tt_status tt_detokenizer_flush(tt_detokenizer *detokenizer, tt_text *text);
+
+/* ---- chat ---- */
+typedef struct tt_chat_message {
+    const char *role;    /* "system", "user", "assistant" */
+    const char *content; /* UTF-8 */
+} tt_chat_message;
+/* Appends the ids of a conversation, rendered with the checkpoint's chat template, with the assistant's turn opened. What the
+ * messages say stays text: special tokens spelled inside a content are encoded as text (TT_ENCODE_LITERAL).
+ * Part 1 knows the template subset of the shipped model: {{ }} of names, attributes and string literals, for over messages,
+ * if / elif / else / endif with == and truth, `and`/`or`/`not`; anything else is TT_ERR_UNSUPPORTED naming it.
+ * Errors: TT_ERR_UNSUPPORTED, TT_ERR_FILE (no template), TT_ERR_REQUEST. */
+TT_API tt_status tt_tokenizer_encode_chat(const tt_tokenizer *tokenizer, const tt_chat_message *messages, size_t n_messages, tt_ids *ids);
+TT_API bool tt_tokenizer_has_chat_template(const tt_tokenizer *tokenizer);
+
+#endif

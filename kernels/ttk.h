@@ -1,0 +1,194 @@
+/* ttk.h - the arithmetic of tutti: contracts of all kernels, and the table through which they are called.
+ *
+ * The contract of an op is the comment at its function type. One version is plain C (ref/), others are for an ISA
+ * (x86/). All versions of an op in one kernel set give the same bits for the same input: every sum has a fixed order,
+ * every fused step is an explicit fmaf (DESIGN.md, promise P1). A row's result never depends on other rows.
+ * Kernels do not allocate, lock, log, spawn threads or know MPI; callers split work and own the buffers.
+ * Needs the default MXCSR (round to nearest, no FTZ, no DAZ) on every calling thread.
+ * Threads: any, after ttk_init. */
+#ifndef TUTTI_TTK_H
+#define TUTTI_TTK_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifndef TTK_API
+#if defined(__GNUC__)
+#define TTK_API __attribute__((visibility("default")))
+#else
+#define TTK_API
+#endif
+#endif
+
+typedef uint16_t ttk_bf16; /* upper half of a binary32 */
+
+/* ---- CPU features, found by base (tt_cpu_flags) and handed to ttk_init ---- */
+enum {
+    TTK_CPU_AVX2 = 1u << 0, /* AVX2 and FMA and F16C */
+    TTK_CPU_AVX512 = 1u << 1, /* F, BW, DQ, VL */
+    TTK_CPU_AVX512_VNNI = 1u << 2,
+    TTK_CPU_AMX = 1u << 3 /* tile, int8, bf16 */
+};
+
+/* ---- packed weights ----
+ * A matrix w[N][K] (row = output) is cut in panels of TTK_PANEL outputs; within a panel, k is the slow index:
+ *   panel[p][k][j] = w[p*TTK_PANEL + j][k], zero where the row is beyond N.
+ * Element type f32 or bf16. Panels follow each other without gaps; the base is 64-byte aligned. */
+enum { TTK_PANEL = 32 };
+typedef enum ttk_dtype { TTK_F32 = 0, TTK_BF16 = 1, TTK_F16 = 2 } ttk_dtype;
+TTK_API size_t ttk_dtype_bytes(ttk_dtype type);
+/* Bytes of the packed form of w[N][K]. type is TTK_F32 or TTK_BF16. */
+TTK_API size_t ttk_packed_bytes(ttk_dtype type, int64_t N, int64_t K);
+
+/* Packs rows of w into panels: `packed` is the whole matrix w[N][K] (type packed_type); this call packs panels
+ * [panel_begin, panel_end). Source element (n, k) is src[n*row_stride + k*col_stride] (strides in elements, so that a
+ * transposed source packs too), type src_type. Conversions: bf16/f16 -> f32 exact; f32/f16 -> bf16 rounds to nearest even. */
+typedef void ttk_pack_fn(void *packed, ttk_dtype packed_type, const void *src, ttk_dtype src_type,
+                         int64_t row_stride, int64_t col_stride, int64_t N, int64_t K,
+                         int64_t panel_begin, int64_t panel_end);
+
+/* ---- products ----
+ * y[m][n] = fmaf chain over k = 0..K-1, ascending, from +0: acc = fmaf(x[m][k], w[n][k], acc).
+ * y[M][ldy], x[M][ldx] (element strides >= N, K), w packed, its first panel at `panels` (a caller that splits N over
+ * threads passes the address of its first panel, y + first column and the N of its part; N need not be a multiple of TTK_PANEL
+ * in the last part only). M, N, K >= 0; K = 0 gives +0. No alignment of x, y is assumed. y and x do not overlap. */
+typedef void ttk_gemm_f32_fn(float *y, int64_t ldy, const float *x, int64_t ldx, const float *panels,
+                             int64_t M, int64_t N, int64_t K);
+typedef void ttk_gemm_bf16_fn(float *y, int64_t ldy, const float *x, int64_t ldx,
+                              const ttk_bf16 *panels, int64_t M, int64_t N, int64_t K);
+
+/* ---- the sum of 16 lanes ("lanes16") used by norms, q.k and softmax sums ----
+ * lane[i mod 16] accumulates element i, i ascending, from +0 (squares and products by fmaf, plain values by +);
+ * then lane[i] += lane[i+8] for i < 8, += lane[i+4] for i < 4, += lane[i+2] for i < 2, lane[0] + lane[1]. */
+
+/* y[t][h] = (x[t][h] * r) * g[h],  r = 1 / sqrt(lanes16(x*x) / (float)H + eps), each operation rounded once (float).
+ * Source: arXiv:1910.07467. T, H >= 0. Row strides ldy, ldx. y may equal x. g may be NULL: all ones (no product). */
+typedef void ttk_rmsnorm_f32_fn(float *y, int64_t ldy, const float *x, int64_t ldx, const float *g,
+                                int64_t T, int64_t H, float eps);
+
+/* Rotates n_heads heads of width d of one token in place: pairs (x[i], x[i + d/2]) if interleaved is false,
+ * (x[2i], x[2i+1]) if true; a' = fmaf(a, c, -(b*s)), b' = fmaf(b, c, a*s) with c = cos[i], s = sin[i], i < d/2
+ * (b*s and a*s rounded to float first). x: head h starts at x + h*head_stride. d even. Source: MODELS facts 1.3. */
+typedef void ttk_rope_f32_fn(float *x, int64_t n_heads, int64_t head_stride, int64_t d,
+                             const float *cos, const float *sin, bool interleaved);
+
+/* exp: ttk's own polynomial, one definition for all versions (kernels/ttk_math.h): relative error below 2 ulp,
+ * exp(-inf) = 0, below -87.3 flushes to +0, above 88.7 gives +inf, NaN stays NaN. sigmoid(x) = 1 / (1 + exp(-x)). */
+
+/* y[i] = silu(gate[i]) * up[i],  silu(g) = g * sigmoid(g): ((g * sigmoid) * up). rows T, width F, row strides.
+ * y may equal gate or up. */
+typedef void ttk_silu_mul_f32_fn(float *y, int64_t ldy, const float *gate, int64_t ldg, const float *up, int64_t ldu,
+                                 int64_t T, int64_t F);
+
+/* y[i] = y[i] + x[i], i < n. */
+typedef void ttk_add_f32_fn(float *y, const float *x, int64_t n);
+/* y[i] = fmaf(w, x[i], y[i]), i < n. */
+typedef void ttk_axpy_f32_fn(float *y, float w, const float *x, int64_t n);
+
+/* f32 -> bf16, nearest even, NaN stays NaN (quiet); and back, exact. */
+typedef void ttk_f32_to_bf16_fn(ttk_bf16 *y, const float *x, int64_t n);
+typedef void ttk_bf16_to_f32_fn(float *y, const ttk_bf16 *x, int64_t n);
+
+/* z[i] = sigmoid(z[i]) in place. */
+typedef void ttk_sigmoid_f32_fn(float *z, int64_t n);
+/* z = softmax(z) in place: m = max, e[i] = exp(z[i] - m), s = lanes16(e), z[i] = e[i] / s. n >= 1.
+ * NaN anywhere gives all NaN. */
+typedef void ttk_softmax_f32_fn(float *z, int64_t n);
+
+/* ---- attention of one query row over paged keys and values ----
+ * The keys of positions [first, last] (first = 0 without a sliding window) are seen in blocks of TTK_BLOCK absolute positions;
+ * block b holds positions [64b, 64b+63] cut to [first, last]. For each of G heads that share keys:
+ *   s[j] = lanes16(q . k[j]) * scale;   m = max s;  p[j] = exp(s[j] - m);  l = lanes16(p) with lane = j's index within the
+ *   block (absolute position mod 64) mod 16;   o[d] = fmaf chain over j ascending of p[j] * v[j][d], from +0
+ * and blocks are merged in ascending order into (M, L, O), starting as a copy of the first block's (m, l, o):
+ *   M' = max(M, m); a = exp(M - M'); b = exp(m - M');  L = fmaf(L, a, l*b);  O[d] = fmaf(O[d], a, o[d]*b)
+ * After the last block an attention sink (if any) joins as a block with m = sink, l = 1, o = 0.  out[d] = O[d] / L.
+ * Source: online softmax, arXiv:1805.02867. */
+enum { TTK_PAGE = 16, TTK_BLOCK = 64 }; /* tokens */
+typedef struct ttk_attend_args {
+    const float *q;      /* q[G][ldq], first Dk of each row */
+    int64_t ldq;
+    float *out;          /* out[G][ldo], first Dv of each row; does not overlap anything */
+    int64_t ldo;
+    const void *const *pages; /* pages[p]: the page of positions [16p, 16p+15] */
+    ttk_dtype kv_type;        /* TTK_F32 or TTK_BF16 */
+    int64_t k_offset, v_offset; /* element offset of this kv head's first key / value inside a page */
+    int64_t k_stride, v_stride; /* elements from one token to the next */
+    int64_t G, Dk, Dv;
+    int64_t first, last; /* positions seen, inclusive; last >= first */
+    float scale;
+    const float *sink; /* sink[G] or NULL */
+    float *work;       /* work[ttk_attend_work_floats(G, Dk, Dv)], 64-byte aligned */
+} ttk_attend_args;
+typedef void ttk_attend_fn(const ttk_attend_args *args);
+TTK_API size_t ttk_attend_work_floats(int64_t G, int64_t Dk, int64_t Dv);
+
+/* ---- choosing experts ----
+ * The k largest of c[n], best first, ties to the smaller index; c is not changed. NaN is never chosen unless nothing else is
+ * left (it sorts below -inf). idx[k]. 0 <= k <= n. */
+typedef void ttk_topk_f32_fn(int32_t *idx, const float *c, int64_t n, int64_t k);
+/* Index of the largest, ties to the smaller index; NaN is never chosen; -1 if n = 0 or all NaN. */
+typedef int64_t ttk_argmax_f32_fn(const float *c, int64_t n);
+
+/* ---- the table ---- */
+typedef void ttk_any_fn(void);
+typedef enum ttk_op {
+    TTK_OP_pack,
+    TTK_OP_gemm_f32,
+    TTK_OP_gemm_bf16,
+    TTK_OP_rmsnorm_f32,
+    TTK_OP_rope_f32,
+    TTK_OP_silu_mul_f32,
+    TTK_OP_add_f32,
+    TTK_OP_axpy_f32,
+    TTK_OP_f32_to_bf16,
+    TTK_OP_bf16_to_f32,
+    TTK_OP_sigmoid_f32,
+    TTK_OP_softmax_f32,
+    TTK_OP_attend,
+    TTK_OP_topk_f32,
+    TTK_OP_argmax_f32,
+    TTK_OP_COUNT
+} ttk_op;
+
+/* One version of one op. */
+typedef struct ttk_row {
+    ttk_op op;
+    const char *name;  /* "gemm_bf16_avx2" */
+    unsigned need;     /* TTK_CPU_ flags it needs; 0 for ref */
+    ttk_any_fn *fn;
+} ttk_row;
+/* All compiled versions, ref rows first; for tests and benchmarks that walk the table. */
+TTK_API const ttk_row *ttk_rows(size_t *n_rows_out);
+
+/* The chosen version of each op; valid after ttk_init. */
+typedef struct ttk_table {
+    ttk_pack_fn *pack;
+    ttk_gemm_f32_fn *gemm_f32;
+    ttk_gemm_bf16_fn *gemm_bf16;
+    ttk_rmsnorm_f32_fn *rmsnorm_f32;
+    ttk_rope_f32_fn *rope_f32;
+    ttk_silu_mul_f32_fn *silu_mul_f32;
+    ttk_add_f32_fn *add_f32;
+    ttk_axpy_f32_fn *axpy_f32;
+    ttk_f32_to_bf16_fn *f32_to_bf16;
+    ttk_bf16_to_f32_fn *bf16_to_f32;
+    ttk_sigmoid_f32_fn *sigmoid_f32;
+    ttk_softmax_f32_fn *softmax_f32;
+    ttk_attend_fn *attend;
+    ttk_topk_f32_fn *topk_f32;
+    ttk_argmax_f32_fn *argmax_f32;
+    const char *isa; /* "ref", "avx2", "avx512": the best ISA in use */
+} ttk_table;
+TTK_API extern ttk_table ttk;
+
+/* Fills ttk: starts from ref and overlays every row whose needs are in cpu_flags, later rows win. May be called again with
+ * other flags while no kernel runs (tests). */
+TTK_API void ttk_init(unsigned cpu_flags);
+/* The name of the set whose members agree bit for bit: "fma". */
+TTK_API const char *ttk_set_name(void);
+
+/* exp as all kernels of the set compute it, for code outside hot loops (sampling). */
+TTK_API float ttk_exp(float x);
+
+#endif
