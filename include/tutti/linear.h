@@ -1,0 +1,44 @@
+/* linear.h - a packed weight matrix and its product with rows, spread over the threads of a stream.
+ *
+ *   y[m][n] = sum over k of x[m][k] * w[n][k]  (+ bias[n])
+ * The product is ttk's: each output is one fmaf chain over ascending k, so the split over threads and rows changes no bit.
+ * Threads: run from one thread at a time per stream. MPI: none. */
+#ifndef TUTTI_LINEAR_H
+#define TUTTI_LINEAR_H
+#include <stdint.h>
+#include "tutti/status.h"
+#include "tutti/stream.h"
+#include "ttk.h"
+
+/* Visible body: lives inside other structs; all-zero is an empty matrix (N = 0) that may be run and freed. */
+typedef struct tt_linear {
+    ttk_dtype type; /* of the packed elements: TTK_F32 or TTK_BF16 */
+    int64_t N, K;   /* outputs, inputs */
+    void *panels;   /* owned unless borrowed */
+    size_t bytes;   /* of panels */
+    float *bias;    /* bias[N], owned; NULL = none */
+} tt_linear;
+
+/* Allocates for w[N][K] on NUMA node `node`; contents undefined. */
+TT_API tt_status tt_linear_init(tt_linear *linear, const char *what, ttk_dtype type, int64_t N, int64_t K, int node);
+TT_API void tt_linear_fini(tt_linear *linear);
+/* Bytes that one product reads. */
+static inline uint64_t tt_linear_bytes(const tt_linear *linear)
+{
+    return linear->bytes;
+}
+/* y[M][ldy] = x[M][ldx] w^T + bias. With compute NULL the caller does it alone. */
+TT_API void tt_linear_run(const tt_linear *linear, tt_stream *compute, const char *name, float *y, int64_t ldy,
+                          const float *x, int64_t ldx, int64_t M);
+/* The part of the same product that thread `thread_id` of `n_threads` does; for callers that are already inside a task. */
+TT_API void tt_linear_part(const tt_linear *linear, float *y, int64_t ldy, const float *x, int64_t ldx, int64_t M,
+                           int thread_id, int n_threads);
+/* Panels [panel_begin, panel_end) of the product, for work queues. */
+TT_API void tt_linear_panels(const tt_linear *linear, float *y, int64_t ldy, const float *x, int64_t ldx, int64_t M,
+                             int64_t panel_begin, int64_t panel_end);
+static inline int64_t tt_linear_n_panels(const tt_linear *linear)
+{
+    return (linear->N + TTK_PANEL - 1) / TTK_PANEL;
+}
+
+#endif

@@ -1,0 +1,67 @@
+/* moe.h - feed-forward layers: gated FFN, router, expert bank, and the order of work of one MoE layer.
+ *
+ *   y = sum over k of weight[k] * expert[k](x)  +  shared(x)         expert(x) = down( silu(gate x) * (up x) )
+ * While rows fly the shared expert runs in pieces; experts run when all rows that come are here, or when there is nothing else to do.
+ * moe knows experts, weights and slots; moving rows is the exchange's. Threads: one thread at a time per object; work is spread over the compute stream. */
+#ifndef TUTTI_MOE_H
+#define TUTTI_MOE_H
+#include <stdbool.h>
+#include <stdint.h>
+#include "tutti/balance.h"
+#include "tutti/comm.h"
+#include "tutti/exchange.h"
+#include "tutti/load.h"
+#include "tutti/plan.h"
+
+/* ---- router ---- */
+/* Chooses K of E experts from the router's logits z[E] of one token and computes their weights.
+ *   s = softmax(z) or sigmoid(z);  c = s + bias (choosing only)
+ *   groups: E is cut in n_groups equal runs; a group's score is its largest c or the sum of its two largest; experts outside the
+ *   n_groups_kept best groups are never chosen
+ *   chosen = the K largest c, best first, ties to the smaller id;  w = s[chosen];  normalise: w /= (sum of w + eps), summed in order k;  w *= scale
+ * Source: arXiv:2412.19437 section 2.1.2; arXiv:2405.04434 section 2.2.
+ * In: z[E] is overwritten by s; bias[E] or NULL; work[2 * E]. Out: expert[K], weight[K].
+ * Errors: TT_ERR_NUMERIC if a score is NaN. Thread: any. */
+TT_API tt_status tt_router_choose(const tt_router *router, int64_t E, int64_t K, float *z, const float *bias, float *work,
+                                  int32_t *expert, float *weight);
+
+/* ---- gated FFN with columns split over TP ranks (dense layers), or whole (shared expert) ---- */
+typedef struct tt_ffn {
+    tt_linear gate, up; /* [F part][H] */
+    tt_linear down;     /* [H part][F] */
+    int64_t F, H;
+} tt_ffn;
+TT_API void tt_ffn_fini(tt_ffn *ffn);
+
+/* ---- all feed-forward layers of one rank ---- */
+typedef struct tt_moe tt_moe; /* opaque */
+typedef struct tt_moe_params {
+    const tt_model *model;
+    const tt_layout *layout;
+    tt_world *world;
+    const tt_placement *placement; /* kept as pointer */
+    tt_stream *compute;
+    tt_load_params *load;
+} tt_moe_params;
+/* Loads dense FFNs, routers, shared experts (attention ranks) and the experts of this rank's slots; creates the exchange.
+ * MPI: collective on the world. Errors are agreed. */
+TT_API tt_status tt_moe_create(const tt_moe_params *params, tt_moe **moe_out);
+TT_API void tt_moe_destroy(tt_moe **moe);
+
+/* Dense layer: y[T][H] = ffn(x[T][H]) on all TP ranks. MPI: collective on the TP group. */
+TT_API tt_status tt_moe_dense(tt_moe *moe, int64_t layer, int64_t T, const float *x, float *y);
+
+/* MoE layer, split phase. begin routes this rank's dealt rows x[T][H] (T = 0 on a rank without rows) and sends them on their way; advance does one
+ * piece of work or polls once, and says whether anything is left but waiting results; end waits, sums, and writes y[T][H].
+ * x must stay until end. MPI: begin/end of a collective on the world. Errors: TT_ERR_NUMERIC (NaN in routing: carried to all), exchange errors. */
+TT_API tt_status tt_moe_begin(tt_moe *moe, int handle, int64_t layer, int64_t T, const float *x, tt_status mine);
+TT_API tt_status tt_moe_advance(tt_moe *moe, int handle, bool *done_out);
+TT_API tt_status tt_moe_end(tt_moe *moe, int handle, float *y);
+
+/* Rows that reached this rank's slots since create: count[L][n local slots]; for statistics. */
+TT_API const uint64_t *tt_moe_load_counts(const tt_moe *moe, int64_t *n_slots_out);
+/* Weight bytes read by experts, shared and dense FFN products since create. */
+TT_API uint64_t tt_moe_bytes_read(const tt_moe *moe);
+TT_API const tt_exchange *tt_moe_exchange(const tt_moe *moe);
+
+#endif

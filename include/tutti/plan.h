@@ -1,0 +1,114 @@
+/* plan.h - the layout as data: which rank does what, how columns and heads are split, and what memory it takes.
+ *
+ * Everything here is a pure function of its arguments, needs no MPI and runs on a login node; every rank computes the same layout
+ * from the same (agreed) input. Roles: attention ranks form `dp` data-parallel groups of `tp` tensor-parallel ranks; expert
+ * ranks form `n_groups` expert groups of `etp` ranks, each group holding whole experts (split by columns over its ranks).
+ * A rank may have both roles (colocated, the default), one (disaggregated), and an attention-only or expert-only rank is no
+ * special case anywhere.
+ * Threads: any. MPI: none. */
+#ifndef TUTTI_PLAN_H
+#define TUTTI_PLAN_H
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include "tutti/model.h"
+#include "tutti/status.h"
+
+/* How weights and KV are stored; which bits travel. */
+typedef enum tt_weight_format { TT_WEIGHTS_AUTO, TT_WEIGHTS_F32, TT_WEIGHTS_BF16 } tt_weight_format; /* AUTO: as the checkpoint */
+typedef enum tt_wire { TT_WIRE_F32, TT_WIRE_BF16 } tt_wire;
+typedef enum tt_kv_format { TT_KV_F32, TT_KV_BF16 } tt_kv_format;
+TT_API size_t tt_wire_bytes(tt_wire wire); /* of one element */
+
+typedef struct tt_layout_params {
+    int n_ranks;
+    const int *node_of_rank; /* node_of_rank[n_ranks], nodes 0..; NULL: all on one node */
+    int dp, tp, ep, etp;     /* 0 = choose; ep counts expert ranks. dp * tp <= n_ranks: the first dp * tp ranks attend */
+    const char *split;       /* "attention:0-5,experts:6-7" or NULL; then dp * tp must equal the attention ranks */
+    int64_t max_batch;       /* sequences decoded at once over all DP groups */
+    int64_t prefill_chunk;   /* prompt rows per DP group and step */
+    int64_t context;         /* tokens per sequence; 0 = the model's */
+    int64_t kv_memory_bytes; /* per rank; 0 = what max_batch * context needs */
+    int n_handles;           /* exchange handles in flight; 0 = 3 */
+    tt_weight_format weights;
+    tt_wire wire, wire_back;
+    tt_kv_format kv;
+} tt_layout_params;
+
+/* One rank's part. Ids are -1 where the rank lacks the role. */
+typedef struct tt_rank_role {
+    int node;
+    int dp_id, tp_id;       /* attention role */
+    int group_id, etp_id;   /* expert role: which group, which column part of its experts */
+    int64_t head_begin, head_end; /* query heads [begin, end); sizes differ by at most one over tp */
+    int64_t kv_begin, kv_end;     /* KV heads those need (GQA); MLA: 0, 1 */
+} tt_rank_role;
+
+typedef struct tt_layout {
+    int n_ranks, n_nodes;
+    int dp, tp, n_groups, etp;
+    tt_rank_role *role; /* role[n_ranks] */
+    int *attention_rank; /* [dp * tp], rank of (dp_id, tp_id) at dp_id * tp + tp_id */
+    int *expert_rank;    /* [n_groups * etp] likewise */
+    int64_t max_batch, max_batch_group; /* in all; per DP group (rounded up) */
+    int64_t prefill_chunk;
+    int64_t max_rows_group; /* rows of one DP group's step: max_batch_group + prefill_chunk */
+    int64_t max_rows_rank;  /* rows one rank dispatches: the most its dealt share can be */
+    int64_t context;
+    int64_t kv_pages;       /* per attention rank and layer set: pages of 16 tokens in its pool */
+    int n_handles;
+    tt_weight_format weights;
+    tt_wire wire, wire_back;
+    tt_kv_format kv;
+    char why[256];          /* one line: what was chosen and why */
+} tt_layout;
+
+/* Chooses and checks. Errors: TT_ERR_USAGE with the rule that was broken (tp above the heads, dp * tp above the ranks, etp that does not
+ * divide a node's expert ranks, a rank without any role, context above the model's, ...). */
+TT_API tt_status tt_layout_create(const tt_arch *arch, const tt_layout_params *params, tt_layout **layout_out);
+TT_API void tt_layout_destroy(tt_layout **layout);
+/* A hash of everything in it, for agreement between ranks. */
+TT_API uint64_t tt_layout_hash(const tt_layout *layout);
+
+/* Columns [begin, end) of `total` that part `part` of `n_parts` computes: split in units of a panel (TTK_PANEL), sizes differ by at
+ * most one unit; may be empty. Used for output columns of products under TP and ETP. */
+TT_API void tt_layout_columns(int64_t total, int n_parts, int part, int64_t *begin_out, int64_t *end_out);
+/* Rows [begin, end) of T that TP rank tp_id routes and dispatches ("dealing"). */
+TT_API void tt_layout_deal(int64_t T, int tp, int tp_id, int64_t *begin_out, int64_t *end_out);
+/* Experts [begin, end) of a group under the linear placement: counts differ by at most one. */
+TT_API void tt_layout_experts(int64_t E, int n_groups, int group_id, int64_t *begin_out, int64_t *end_out);
+
+/* Bytes that one rank will hold. */
+typedef struct tt_rank_memory {
+    uint64_t dense_bytes;    /* attention, norms, embedding, head, dense FFN, shared experts, router */
+    uint64_t expert_bytes;
+    uint64_t kv_bytes;
+    uint64_t exchange_bytes; /* windows and message buffers of all handles */
+    uint64_t work_bytes;     /* step workspace */
+    uint64_t total_bytes;
+} tt_rank_memory;
+TT_API tt_status tt_plan_memory(const tt_model *model, const tt_layout *layout, int rank, tt_rank_memory *memory_out);
+/* KV bytes per token over all layers on one attention rank. */
+TT_API uint64_t tt_plan_kv_bytes_per_token(const tt_arch *arch, const tt_layout *layout, int rank);
+/* Refuses a layout that cannot fit: available[n_nodes] bytes on each node, shared by its ranks; 0 = unknown. TT_ERR_FIT names the node,
+ * the need, the room, and what would help (more ranks or nodes, less context). */
+TT_API tt_status tt_plan_check_fit(const tt_model *model, const tt_layout *layout, const uint64_t *available_bytes);
+/* Packed bytes of a matrix [rows][cols] of the checkpoint type under a weight format. */
+TT_API uint64_t tt_plan_packed_bytes(tt_weight_format weights, tt_dtype type, int64_t rows, int64_t cols);
+
+/* Measured speeds of a machine, and the cost model's prediction from them. */
+typedef struct tt_rates {
+    double read_bytes_per_s;    /* of one rank */
+    double link_bytes_per_s;    /* between nodes, per rank */
+    double link_latency_s;      /* of one message between nodes */
+    double window_latency_s;    /* of one publication inside a node */
+} tt_rates;
+TT_API tt_rates tt_rates_default(void);
+/* Predicted seconds of one decode step of `batch` sequences at context `context`, and bytes of weights read per step by the busiest rank
+ * (expected distinct experts under uniform routing). */
+TT_API tt_status tt_plan_predict(const tt_model *model, const tt_layout *layout, const tt_rates *rates, int64_t batch, int64_t context,
+                                 double *step_s_out, double *bytes_out);
+/* Prints the layout: roles and memory per rank, human-readable. */
+TT_API tt_status tt_plan_print(const tt_model *model, const tt_layout *layout, FILE *out);
+
+#endif

@@ -1,0 +1,105 @@
+/* ttk_table.c - the one place that knows all versions of all ops.
+ *
+ * Rows stand in order of preference: ttk_init overlays every row whose needs the CPU meets, so later rows win. Adding a
+ * version is one file and one row here. The unused NULL arm of the conditional in TTK_ROW makes a wrong signature a
+ * compiler warning. */
+#include "ttk.h"
+#include "ttk_math.h"
+#include "ttk_versions.h"
+#include <string.h>
+
+#define TTK_ROW(op, isa, need)                                                                     \
+    {                                                                                              \
+        TTK_OP_##op, #op "_" #isa, (need), (ttk_any_fn *)(1 ? ttk_##op##_##isa : (ttk_##op##_fn *)0) \
+    }
+
+static const ttk_row rows[] = {
+    TTK_ROW(pack, ref, 0),
+    TTK_ROW(gemm_f32, ref, 0),
+    TTK_ROW(gemm_bf16, ref, 0),
+    TTK_ROW(rmsnorm_f32, ref, 0),
+    TTK_ROW(rope_f32, ref, 0),
+    TTK_ROW(silu_mul_f32, ref, 0),
+    TTK_ROW(add_f32, ref, 0),
+    TTK_ROW(axpy_f32, ref, 0),
+    TTK_ROW(f32_to_bf16, ref, 0),
+    TTK_ROW(bf16_to_f32, ref, 0),
+    TTK_ROW(sigmoid_f32, ref, 0),
+    TTK_ROW(softmax_f32, ref, 0),
+    TTK_ROW(attend, ref, 0),
+    TTK_ROW(topk_f32, ref, 0),
+    TTK_ROW(argmax_f32, ref, 0),
+};
+
+enum { N_ROWS = sizeof(rows) / sizeof(rows[0]) };
+
+/* Where the version of each op stands in ttk_table. */
+static const size_t slots[TTK_OP_COUNT] = {
+    [TTK_OP_pack] = offsetof(ttk_table, pack),
+    [TTK_OP_gemm_f32] = offsetof(ttk_table, gemm_f32),
+    [TTK_OP_gemm_bf16] = offsetof(ttk_table, gemm_bf16),
+    [TTK_OP_rmsnorm_f32] = offsetof(ttk_table, rmsnorm_f32),
+    [TTK_OP_rope_f32] = offsetof(ttk_table, rope_f32),
+    [TTK_OP_silu_mul_f32] = offsetof(ttk_table, silu_mul_f32),
+    [TTK_OP_add_f32] = offsetof(ttk_table, add_f32),
+    [TTK_OP_axpy_f32] = offsetof(ttk_table, axpy_f32),
+    [TTK_OP_f32_to_bf16] = offsetof(ttk_table, f32_to_bf16),
+    [TTK_OP_bf16_to_f32] = offsetof(ttk_table, bf16_to_f32),
+    [TTK_OP_sigmoid_f32] = offsetof(ttk_table, sigmoid_f32),
+    [TTK_OP_softmax_f32] = offsetof(ttk_table, softmax_f32),
+    [TTK_OP_attend] = offsetof(ttk_table, attend),
+    [TTK_OP_topk_f32] = offsetof(ttk_table, topk_f32),
+    [TTK_OP_argmax_f32] = offsetof(ttk_table, argmax_f32),
+};
+
+ttk_table ttk;
+
+const ttk_row *ttk_rows(size_t *n_rows_out)
+{
+    *n_rows_out = N_ROWS;
+    return rows;
+}
+
+void ttk_init(unsigned cpu_flags)
+{
+    ttk_table fresh;
+    memset(&fresh, 0, sizeof(fresh));
+    unsigned used = 0;
+    for (size_t i = 0; i < N_ROWS; i++) {
+        if ((rows[i].need & ~cpu_flags) == 0) {
+            /* By memcpy, as the slots have different pointer types of one representation. */
+            memcpy((char *)&fresh + slots[rows[i].op], &rows[i].fn, sizeof(rows[i].fn));
+            used |= rows[i].need;
+        }
+    }
+    fresh.isa = used & TTK_CPU_AVX512 ? "avx512" : used & TTK_CPU_AVX2 ? "avx2" : "ref";
+    ttk = fresh;
+}
+
+const char *ttk_set_name(void)
+{
+    return "fma";
+}
+
+size_t ttk_dtype_bytes(ttk_dtype type)
+{
+    return type == TTK_F32 ? sizeof(float) : sizeof(uint16_t);
+}
+
+size_t ttk_packed_bytes(ttk_dtype type, int64_t N, int64_t K)
+{
+    size_t n_panels = ((size_t)N + TTK_PANEL - 1) / TTK_PANEL;
+    return n_panels * TTK_PANEL * (size_t)K * ttk_dtype_bytes(type);
+}
+
+size_t ttk_attend_work_floats(int64_t G, int64_t Dk, int64_t Dv)
+{
+    int64_t per_head = TTK_BLOCK + ttk_work_round(Dv);
+    return (size_t)(G * per_head + TTK_ATTEND_STATES * ttk_work_round(G) + TTK_KEY_GROUP * ttk_work_round(Dk) +
+                    TTK_BLOCK * TTK_VALUE_CHUNK);
+}
+
+float ttk_exp(float x)
+{
+    return ttk_math_exp(x);
+}

@@ -1,0 +1,69 @@
+/* ttk_versions.h - every compiled version of every op, declared through the function type that is its contract; and how
+ * the versions of attend share out their work buffer. Private to kernels/. */
+#ifndef TUTTI_TTK_VERSIONS_H
+#define TUTTI_TTK_VERSIONS_H
+#include "ttk.h"
+
+ttk_pack_fn ttk_pack_ref, ttk_pack_avx2;
+ttk_gemm_f32_fn ttk_gemm_f32_ref, ttk_gemm_f32_avx2, ttk_gemm_f32_avx512;
+ttk_gemm_bf16_fn ttk_gemm_bf16_ref, ttk_gemm_bf16_avx2, ttk_gemm_bf16_avx512;
+ttk_rmsnorm_f32_fn ttk_rmsnorm_f32_ref, ttk_rmsnorm_f32_avx2, ttk_rmsnorm_f32_avx512;
+ttk_rope_f32_fn ttk_rope_f32_ref, ttk_rope_f32_avx2, ttk_rope_f32_avx512;
+ttk_silu_mul_f32_fn ttk_silu_mul_f32_ref, ttk_silu_mul_f32_avx2, ttk_silu_mul_f32_avx512;
+ttk_add_f32_fn ttk_add_f32_ref, ttk_add_f32_avx2, ttk_add_f32_avx512;
+ttk_axpy_f32_fn ttk_axpy_f32_ref, ttk_axpy_f32_avx2, ttk_axpy_f32_avx512;
+ttk_f32_to_bf16_fn ttk_f32_to_bf16_ref, ttk_f32_to_bf16_avx2, ttk_f32_to_bf16_avx512;
+ttk_bf16_to_f32_fn ttk_bf16_to_f32_ref, ttk_bf16_to_f32_avx2, ttk_bf16_to_f32_avx512;
+ttk_sigmoid_f32_fn ttk_sigmoid_f32_ref, ttk_sigmoid_f32_avx2, ttk_sigmoid_f32_avx512;
+ttk_softmax_f32_fn ttk_softmax_f32_ref, ttk_softmax_f32_avx2, ttk_softmax_f32_avx512;
+ttk_attend_fn ttk_attend_ref, ttk_attend_avx2, ttk_attend_avx512;
+ttk_topk_f32_fn ttk_topk_f32_ref;
+ttk_argmax_f32_fn ttk_argmax_f32_ref, ttk_argmax_f32_avx2, ttk_argmax_f32_avx512;
+
+/* ---- the work buffer of attend; every part starts on a multiple of TTK_WORK_ALIGN floats ----
+ *   p[G][TTK_BLOCK], O[G][Dv rounded up], state[TTK_ATTEND_STATES][G rounded up] (M, L, a, b of each head),
+ *   keys[TTK_KEY_GROUP][Dk rounded up] and values[TTK_BLOCK][TTK_VALUE_CHUNK]: f32 copies of a few bf16 keys or values,
+ *   made once for all heads and small enough to stay in the L1 cache. */
+enum {
+    TTK_WORK_ALIGN = 16, /* floats; one cache line */
+    TTK_ATTEND_STATES = 4,
+    TTK_KEY_GROUP = 8,   /* keys; at the largest Dk in use (576) they take 18 KiB */
+    TTK_VALUE_CHUNK = 32 /* elements of each value; 64 of them take 8 KiB */
+};
+
+static inline int64_t ttk_work_round(int64_t n)
+{
+    return (n + TTK_WORK_ALIGN - 1) / TTK_WORK_ALIGN * TTK_WORK_ALIGN;
+}
+
+typedef struct ttk_attend_work {
+    float *p;             /* p[G][TTK_BLOCK] */
+    float *o;             /* o[G][ldo] */
+    int64_t ldo;          /* Dv rounded up */
+    float *max, *sum;     /* max[G], sum[G]: M and L so far */
+    float *old_scale, *new_scale; /* [G]: a and b of the block at hand */
+    float *keys;          /* keys[TTK_KEY_GROUP][ldk] */
+    int64_t ldk;          /* Dk rounded up */
+    float *values;        /* values[TTK_BLOCK][TTK_VALUE_CHUNK] */
+    float *end;           /* one past the last float */
+} ttk_attend_work;
+
+static inline ttk_attend_work ttk_attend_work_cut(float *work, int64_t G, int64_t Dk, int64_t Dv)
+{
+    ttk_attend_work w;
+    int64_t heads = ttk_work_round(G);
+    w.ldo = ttk_work_round(Dv);
+    w.ldk = ttk_work_round(Dk);
+    w.p = work;
+    w.o = w.p + G * TTK_BLOCK;
+    w.max = w.o + G * w.ldo;
+    w.sum = w.max + heads;
+    w.old_scale = w.sum + heads;
+    w.new_scale = w.old_scale + heads;
+    w.keys = w.new_scale + heads;
+    w.values = w.keys + TTK_KEY_GROUP * w.ldk;
+    w.end = w.values + TTK_BLOCK * TTK_VALUE_CHUNK;
+    return w;
+}
+
+#endif
