@@ -29,6 +29,36 @@ static const ttk_row rows[] = {
     TTK_ROW(attend, ref, 0),
     TTK_ROW(topk_f32, ref, 0),
     TTK_ROW(argmax_f32, ref, 0),
+#if TTK_HAVE_AVX2
+    TTK_ROW(gemm_f32, avx2, TTK_CPU_AVX2),
+    TTK_ROW(gemm_bf16, avx2, TTK_CPU_AVX2),
+    TTK_ROW(rmsnorm_f32, avx2, TTK_CPU_AVX2),
+    TTK_ROW(rope_f32, avx2, TTK_CPU_AVX2),
+    TTK_ROW(silu_mul_f32, avx2, TTK_CPU_AVX2),
+    TTK_ROW(add_f32, avx2, TTK_CPU_AVX2),
+    TTK_ROW(axpy_f32, avx2, TTK_CPU_AVX2),
+    TTK_ROW(f32_to_bf16, avx2, TTK_CPU_AVX2),
+    TTK_ROW(bf16_to_f32, avx2, TTK_CPU_AVX2),
+    TTK_ROW(sigmoid_f32, avx2, TTK_CPU_AVX2),
+    TTK_ROW(softmax_f32, avx2, TTK_CPU_AVX2),
+    TTK_ROW(attend, avx2, TTK_CPU_AVX2),
+    TTK_ROW(argmax_f32, avx2, TTK_CPU_AVX2),
+#endif
+#if TTK_HAVE_AVX512
+    TTK_ROW(gemm_f32, avx512, TTK_CPU_AVX512),
+    TTK_ROW(gemm_bf16, avx512, TTK_CPU_AVX512),
+    TTK_ROW(rmsnorm_f32, avx512, TTK_CPU_AVX512),
+    TTK_ROW(rope_f32, avx512, TTK_CPU_AVX512),
+    TTK_ROW(silu_mul_f32, avx512, TTK_CPU_AVX512),
+    TTK_ROW(add_f32, avx512, TTK_CPU_AVX512),
+    TTK_ROW(axpy_f32, avx512, TTK_CPU_AVX512),
+    TTK_ROW(f32_to_bf16, avx512, TTK_CPU_AVX512),
+    TTK_ROW(bf16_to_f32, avx512, TTK_CPU_AVX512),
+    TTK_ROW(sigmoid_f32, avx512, TTK_CPU_AVX512),
+    TTK_ROW(softmax_f32, avx512, TTK_CPU_AVX512),
+    TTK_ROW(attend, avx512, TTK_CPU_AVX512),
+    TTK_ROW(argmax_f32, avx512, TTK_CPU_AVX512),
+#endif
 };
 
 enum { N_ROWS = sizeof(rows) / sizeof(rows[0]) };
@@ -94,9 +124,11 @@ size_t ttk_packed_bytes(ttk_dtype type, int64_t N, int64_t K)
 
 size_t ttk_attend_work_floats(int64_t G, int64_t Dk, int64_t Dv)
 {
-    int64_t per_head = TTK_BLOCK + ttk_work_round(Dv);
-    return (size_t)(G * per_head + TTK_ATTEND_STATES * ttk_work_round(G) + TTK_KEY_GROUP * ttk_work_round(Dk) +
-                    TTK_BLOCK * TTK_VALUE_CHUNK);
+    int64_t per_head = TTK_BLOCK + ttk_round_up(Dv, TTK_VALUE_CHUNK);
+    int64_t states = TTK_ATTEND_STATES * ttk_round_up(G, TTK_WORK_ALIGN);
+    int64_t keys = TTK_KEY_GROUP * ttk_round_up(Dk, TTK_WORK_ALIGN);
+    int64_t values = TTK_BLOCK * TTK_VALUE_CHUNK;
+    return (size_t)(G * per_head + states + keys + values);
 }
 
 float ttk_exp(float x)

@@ -21,7 +21,7 @@ ttk_topk_f32_fn ttk_topk_f32_ref;
 ttk_argmax_f32_fn ttk_argmax_f32_ref, ttk_argmax_f32_avx2, ttk_argmax_f32_avx512;
 
 /* ---- the work buffer of attend; every part starts on a multiple of TTK_WORK_ALIGN floats ----
- *   p[G][TTK_BLOCK], O[G][Dv rounded up], state[TTK_ATTEND_STATES][G rounded up] (M, L, a, b of each head),
+ *   p[G][TTK_BLOCK], O[G][Dv rounded up to whole chunks], states[TTK_ATTEND_STATES][G rounded up] (M, L, a, b),
  *   keys[TTK_KEY_GROUP][Dk rounded up] and values[TTK_BLOCK][TTK_VALUE_CHUNK]: f32 copies of a few bf16 keys or values,
  *   made once for all heads and small enough to stay in the L1 cache. */
 enum {
@@ -31,29 +31,28 @@ enum {
     TTK_VALUE_CHUNK = 32 /* elements of each value; 64 of them take 8 KiB */
 };
 
-static inline int64_t ttk_work_round(int64_t n)
+static inline int64_t ttk_round_up(int64_t n, int64_t unit)
 {
-    return (n + TTK_WORK_ALIGN - 1) / TTK_WORK_ALIGN * TTK_WORK_ALIGN;
+    return (n + unit - 1) / unit * unit;
 }
 
 typedef struct ttk_attend_work {
     float *p;             /* p[G][TTK_BLOCK] */
     float *o;             /* o[G][ldo] */
-    int64_t ldo;          /* Dv rounded up */
+    int64_t ldo;          /* Dv rounded up to whole chunks */
     float *max, *sum;     /* max[G], sum[G]: M and L so far */
     float *old_scale, *new_scale; /* [G]: a and b of the block at hand */
     float *keys;          /* keys[TTK_KEY_GROUP][ldk] */
     int64_t ldk;          /* Dk rounded up */
     float *values;        /* values[TTK_BLOCK][TTK_VALUE_CHUNK] */
-    float *end;           /* one past the last float */
 } ttk_attend_work;
 
 static inline ttk_attend_work ttk_attend_work_cut(float *work, int64_t G, int64_t Dk, int64_t Dv)
 {
     ttk_attend_work w;
-    int64_t heads = ttk_work_round(G);
-    w.ldo = ttk_work_round(Dv);
-    w.ldk = ttk_work_round(Dk);
+    int64_t heads = ttk_round_up(G, TTK_WORK_ALIGN);
+    w.ldo = ttk_round_up(Dv, TTK_VALUE_CHUNK);
+    w.ldk = ttk_round_up(Dk, TTK_WORK_ALIGN);
     w.p = work;
     w.o = w.p + G * TTK_BLOCK;
     w.max = w.o + G * w.ldo;
@@ -62,7 +61,6 @@ static inline ttk_attend_work ttk_attend_work_cut(float *work, int64_t G, int64_
     w.new_scale = w.old_scale + heads;
     w.keys = w.new_scale + heads;
     w.values = w.keys + TTK_KEY_GROUP * w.ldk;
-    w.end = w.values + TTK_BLOCK * TTK_VALUE_CHUNK;
     return w;
 }
 

@@ -8,10 +8,13 @@
 /* How packed elements are stored. */
 typedef struct tt_load_params {
     const tt_model *model;
-    int weights;        /* tt_weight_format of plan.h: 0 as the checkpoint (f16 becomes f32), 1 f32, 2 bf16 */
+    tt_weight_format weights;
     int node;           /* NUMA node for the packed form */
     tt_stream *compute; /* packs in parallel; NULL = the caller alone */
-    uint64_t read_bytes; /* counts what was read */
+    uint64_t read_bytes;   /* counts what was read, */
+    uint64_t packed_bytes; /* and what it became */
+    void (*progress)(void *arg, uint64_t read_bytes); /* called after each piece; may be NULL */
+    void *progress_arg;
 } tt_load_params;
 
 /* Rows [row, row + n_rows) of a [rows][cols] tensor become a matrix w[n_rows][cols]. Reads in pieces, so that beside the packed form only a few

@@ -22,6 +22,8 @@ typedef enum tt_dtype {
 } tt_dtype;
 TT_API size_t tt_dtype_bytes(tt_dtype type); /* 0 for TT_DTYPE_OTHER */
 TT_API const char *tt_dtype_name(tt_dtype type);
+/* How packed weights are stored; AUTO is as the checkpoint (f16 becomes f32). */
+typedef enum tt_weight_format { TT_WEIGHTS_AUTO, TT_WEIGHTS_F32, TT_WEIGHTS_BF16 } tt_weight_format;
 
 typedef enum tt_attention_kind {
     TT_ATTENTION_GQA, /* q, k, v heads; keys and values are cached */

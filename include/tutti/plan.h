@@ -14,8 +14,7 @@
 #include "tutti/model.h"
 #include "tutti/status.h"
 
-/* How weights and KV are stored; which bits travel. */
-typedef enum tt_weight_format { TT_WEIGHTS_AUTO, TT_WEIGHTS_F32, TT_WEIGHTS_BF16 } tt_weight_format; /* AUTO: as the checkpoint */
+/* How KV is stored; which bits travel. (tt_weight_format is model.h's.) */
 typedef enum tt_wire { TT_WIRE_F32, TT_WIRE_BF16 } tt_wire;
 typedef enum tt_kv_format { TT_KV_F32, TT_KV_BF16 } tt_kv_format;
 TT_API size_t tt_wire_bytes(tt_wire wire); /* of one element */
@@ -23,11 +22,13 @@ TT_API size_t tt_wire_bytes(tt_wire wire); /* of one element */
 typedef struct tt_layout_params {
     int n_ranks;
     const int *node_of_rank; /* node_of_rank[n_ranks], nodes 0..; NULL: all on one node */
-    int dp, tp, ep, etp;     /* 0 = choose; ep counts expert ranks. dp * tp <= n_ranks: the first dp * tp ranks attend */
-    const char *split;       /* "attention:0-5,experts:6-7" or NULL; then dp * tp must equal the attention ranks */
+    int dp, tp, ep, etp;     /* 0 = choose; ep counts expert ranks. Fewer than n_ranks of either: the first of a walk node by node,
+                              * in which TP and expert groups stay within nodes */
+    const char *split;       /* "attention:0-3+8,experts:4-7" or NULL; '+' joins ranges, ',' parts sections, a rank may stand in both;
+                              * then dp * tp must equal the attention ranks */
     int64_t max_batch;       /* sequences decoded at once over all DP groups */
     int64_t prefill_chunk;   /* prompt rows per DP group and step */
-    int64_t context;         /* tokens per sequence; 0 = the model's */
+    int64_t context;         /* tokens per sequence; 0 = the model's, at most 4096 */
     int64_t kv_memory_bytes; /* per rank; 0 = what max_batch * context needs */
     int n_handles;           /* exchange handles in flight; 0 = 3 */
     tt_weight_format weights;
@@ -46,7 +47,7 @@ typedef struct tt_rank_role {
 
 typedef struct tt_layout {
     int n_ranks, n_nodes;
-    int dp, tp, n_groups, etp;
+    int dp, tp, n_groups, etp; /* a model without experts: n_groups 0, etp 1, no rank has an expert role */
     tt_rank_role *role; /* role[n_ranks] */
     int *attention_rank; /* [dp * tp], rank of (dp_id, tp_id) at dp_id * tp + tp_id */
     int *expert_rank;    /* [n_groups * etp] likewise */
@@ -67,7 +68,7 @@ typedef struct tt_layout {
  * divide a node's expert ranks, a rank without any role, context above the model's, ...). */
 TT_API tt_status tt_layout_create(const tt_arch *arch, const tt_layout_params *params, tt_layout **layout_out);
 TT_API void tt_layout_destroy(tt_layout **layout);
-/* A hash of everything in it, for agreement between ranks. */
+/* A hash of everything in it but `why` (one layout may be found in two ways), for agreement between ranks. */
 TT_API uint64_t tt_layout_hash(const tt_layout *layout);
 
 /* Columns [begin, end) of `total` that part `part` of `n_parts` computes: split in units of a panel (TTK_PANEL), sizes differ by at

@@ -29,9 +29,12 @@ typedef struct tt_stream_params {
     int n_threads;     /* at least 1; default (0) is 1 */
     bool join_caller;  /* thread 0 is whoever calls tt_stream_run/sync; only n_threads - 1 are started */
     const int *cpu;    /* cpu[n_threads]: OS index to bind each thread to, -1 = unbound; NULL = none.
-                        * With join_caller, cpu[0] binds the thread that calls create. */
+                        * With join_caller, cpu[0] binds the thread that calls create; unbound threads keep the
+                        * mask that thread had before. */
 } tt_stream_params;
 
+/* Gives all threads the default floating-point environment (round to nearest, nothing flushed); with join_caller the
+ * calling thread as well. At most 1024 threads. Errors: TT_ERR_ARG, TT_ERR_NOMEM; a failed binding is only a warning. */
 TT_API tt_status tt_stream_create(const tt_stream_params *params, tt_stream **stream_out);
 /* Waits for what was enqueued, then ends the threads. Accepts a pointer to NULL. */
 TT_API void tt_stream_destroy(tt_stream **stream);
@@ -43,7 +46,8 @@ enum { TT_STREAM_DEPTH = 256 };
 TT_API void tt_stream_enqueue(tt_stream *stream, const char *name, tt_task_fn *fn, void *arg);
 /* Marks the event done when all earlier tasks of the stream are. */
 TT_API void tt_stream_record(tt_stream *stream, tt_event *event);
-/* Later tasks of `stream` start only when the event is done. */
+/* Later tasks of `stream` start only when the event is done: as recorded so far; the event must stay alive until the
+ * stream has passed this point. With join_caller, recorded and waited-for entries move on in run and sync only. */
 TT_API void tt_stream_wait(tt_stream *stream, tt_event *event);
 /* Returns when the queue is empty and its last task done; with join_caller the caller does thread 0's part. */
 TT_API void tt_stream_sync(tt_stream *stream);

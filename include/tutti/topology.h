@@ -47,6 +47,8 @@ TT_API tt_status tt_topology_restrict(tt_topology *topology, const char *cpu_lis
  * n_threads 0 means as many as fairly fall to this rank: min(cores of its share, floor of the quota's share), at
  * least 1. One thread per physical core; a rank's cores come from one NUMA node where they fit; no core serves two
  * ranks unless there are too few (then shared = true and cpu[] = -1, unbound).
+ * Where the cgroup's quota and not the mask limits the threads, they stay unbound (cpu[] = -1), since the mask's other
+ * users may choose the same cores; a quota of less than one CPU a rank counts as shared.
  * Pure: same input, same output. */
 TT_API tt_status tt_topology_place(const tt_topology *topology, int local_rank, int n_local,
                                    bool masks_differ, int n_threads, tt_placement_cpus *cpus_out);

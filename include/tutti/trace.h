@@ -57,7 +57,8 @@ TT_API void tt_phase_reset(void);
 /* Switches the timeline on with room for spans_per_thread spans on each thread (oldest are overwritten). */
 TT_API tt_status tt_trace_enable(uint32_t spans_per_thread);
 TT_API bool tt_trace_is_enabled(void);
-/* Names the calling thread on the timeline ("compute 0", "comm"). `name` must outlive the trace. */
+/* Names the calling thread on the timeline ("compute 0", "comm"), best before its first span. The name is copied; 31
+ * bytes of it are kept. */
 TT_API void tt_trace_name_thread(const char *name);
 /* Appends this process's spans as JSON objects, each followed by ",\n" (no brackets), with pid = rank; times relative to
  * origin_ns (pass the same instant on all ranks). */

@@ -1,5 +1,6 @@
-/* cpu.c - CPUID says what the processor has, XGETBV what the operating system saves on a context switch; a feature
- * counts only with both. AMX state is given to a process on request only, so the kernel is asked once. */
+/* cpu.c - CPUID says what the processor has, XGETBV what the operating system saves on a context
+ * switch; a feature counts only with both. AMX state is given to a process on request only, so
+ * the kernel is asked once. */
 #define _GNU_SOURCE /* syscall */
 #include "tutti/cpu.h"
 #include "ttk.h"
@@ -25,9 +26,13 @@ enum {
     /* arch_prctl(2) and XCR0 bits, from the Intel SDM volume 1, chapter 13 */
     REQUEST_XSTATE_PERMISSION = 0x1023, /* ARCH_REQ_XCOMP_PERM, absent from older headers */
     XSTATE_TILE_DATA = 18,
-    XCR0_AVX = 0x6,        /* SSE and AVX state */
-    XCR0_AVX512 = 0xe6,    /* and masks, upper halves, upper registers */
-    XCR0_AMX = 0x3 << 17,  /* tile configuration and data */
+    XCR0_AVX = 0x6,       /* SSE and AVX state */
+    XCR0_AVX512 = 0xe6,   /* and masks, upper halves, upper registers */
+    XCR0_AMX = 0x3 << 17, /* tile configuration and data */
+    /* CPUID leaf 7, EDX; not all compilers' headers have them */
+    CPUID_AMX_BF16 = 1 << 22,
+    CPUID_AMX_TILE = 1 << 24,
+    CPUID_AMX_INT8 = 1 << 25,
     CPUID_BRAND_FIRST = (int)0x80000002u,
     CPUID_BRAND_LEAVES = 3,
     CPUID_BRAND_BYTES = 48 /* 3 leaves of 16 bytes */
@@ -61,7 +66,7 @@ static unsigned detect_flags(void)
             found |= TTK_CPU_AVX512_VNNI;
         }
     }
-    unsigned amx = bit_AMX_TILE | bit_AMX_INT8 | bit_AMX_BF16;
+    unsigned amx = CPUID_AMX_TILE | CPUID_AMX_INT8 | CPUID_AMX_BF16;
     if ((found & TTK_CPU_AVX512) && (d & amx) == amx && (xcr0 & XCR0_AMX) == XCR0_AMX &&
         syscall(SYS_arch_prctl, REQUEST_XSTATE_PERMISSION, XSTATE_TILE_DATA) == 0) {
         found |= TTK_CPU_AMX;
@@ -113,8 +118,8 @@ static void detect_name(void)
 }
 #endif
 
-/* What TUTTI_CPU_HIDE takes away. A level that others build upon takes these along, so that hiding it shows the
- * program on a CPU that could exist. */
+/* What TUTTI_CPU_HIDE takes away. A level that others build upon takes these along, so that
+ * hiding it shows the program on a CPU that could exist. */
 static const struct {
     const char *name;
     unsigned hidden;

@@ -1,6 +1,7 @@
-/* memory.c - buffers from anonymous mappings, so that they can be aligned to huge pages and bound to a NUMA node before the
- * first touch, and arenas over them. Pieces below SMALL_BYTES come from the heap: a mapping each would waste pages, and the
- * sanitizers watch the heap. Placement is a wish: whatever goes wrong with it costs speed, never the buffer. */
+/* memory.c - buffers from anonymous mappings, so that they can be aligned to huge pages and
+ * bound to a NUMA node before the first touch, and arenas over them. Pieces below SMALL_BYTES
+ * come from the heap: a mapping each would waste pages, and the sanitizers watch the heap.
+ * Placement is a wish: whatever goes wrong with it costs speed, never the buffer. */
 #define _GNU_SOURCE /* madvise, MAP_ANONYMOUS */
 #include "tutti/memory.h"
 #include <errno.h>
@@ -17,8 +18,8 @@
 static const size_t SMALL_BYTES = (size_t)64 << 10;
 static const size_t HUGE_BYTES = (size_t)2 << 20; /* the huge page of x86-64 and of 4 KiB aarch64 */
 enum {
-    POISON = 0xff,      /* all ones is a NaN in f32, bf16 and f16, and -1 in integers */
-    WARNED_NODES = 256  /* nodes that are warned of only once */
+    POISON = 0xff,     /* all ones is a NaN in f32, bf16 and f16, and -1 in integers */
+    WARNED_NODES = 256 /* nodes that are warned of only once */
 };
 
 static _Atomic size_t used_bytes;
@@ -46,9 +47,8 @@ static void account_add(size_t bytes)
 {
     size_t now = atomic_fetch_add_explicit(&used_bytes, bytes, memory_order_relaxed) + bytes;
     size_t peak = atomic_load_explicit(&peak_bytes, memory_order_relaxed);
-    while (peak < now &&
-           !atomic_compare_exchange_weak_explicit(&peak_bytes, &peak, now, memory_order_relaxed,
-                                                  memory_order_relaxed)) {
+    while (peak < now && !atomic_compare_exchange_weak_explicit(
+                             &peak_bytes, &peak, now, memory_order_relaxed, memory_order_relaxed)) {
     }
 }
 
@@ -94,8 +94,8 @@ static void *map_aligned(size_t bytes, size_t alignment)
         return NULL;
     }
     slack = round_up(slack, (size_t)sysconf(_SC_PAGESIZE));
-    unsigned char *raw = mmap(NULL, bytes + slack, PROT_READ | PROT_WRITE,
-                              MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    unsigned char *raw =
+        mmap(NULL, bytes + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (raw == MAP_FAILED) {
         return NULL;
     }
@@ -181,6 +181,13 @@ void tt_arena_fini(tt_arena *arena)
 
 void *tt_arena_alloc(tt_arena *arena, size_t bytes)
 {
+    if (!arena->base) {
+        /* Only counting. A sum that no memory could hold stays at the top, where init refuses it. */
+        size_t room = PTRDIFF_MAX - arena->used_bytes;
+        bool fits = room > TT_CACHE_LINE && bytes < room - TT_CACHE_LINE;
+        arena->used_bytes += fits ? round_up(bytes, TT_CACHE_LINE) : room;
+        return NULL;
+    }
     if (bytes > arena->size_bytes - arena->used_bytes) {
         return NULL;
     }

@@ -1,13 +1,14 @@
-/* spin.c - backoff of waiting loops, and events. A short pause phase covers waits of about a microsecond without leaving the
- * core; after it each round yields, so that a thread that holds up the others gets the core when ranks share cores. */
+/* spin.c - backoff of waiting loops, and events. A short pause phase covers waits of about a
+ * microsecond without leaving the core; after it each round yields, so that a thread that holds
+ * up the others gets the core when ranks share cores. */
 #define _GNU_SOURCE
 #include "tutti/stream.h"
 #include <sched.h>
 #include <time.h>
 
 enum {
-    SPIN_PAUSES = 128,          /* about 1-4 us: longer than a barrier, shorter than a time slice. Guessed */
-    SPIN_YIELDS = 4000,         /* about 1-2 ms of yields on an idle core before the sleepy form sleeps */
+    SPIN_PAUSES = 128, /* about 1-4 us: longer than a barrier, shorter than a time slice. Guessed */
+    SPIN_YIELDS = 4000, /* about 1-2 ms of yields on an idle core before the sleepy form sleeps */
     SPIN_SLEEP_FIRST_NS = 50000, /* first sleeps: about what a wake-up costs */
     SPIN_SHORT_SLEEPS = 40,      /* about 4 ms of short sleeps, then long ones */
     SPIN_SLEEP_LONG_NS = 1000000 /* 1 ms: with about 5 us a wake-up, below 1 % of a core */
@@ -18,7 +19,8 @@ static inline void spin_pause(void)
 #if defined(__x86_64__)
     __builtin_ia32_pause();
 #elif defined(__aarch64__)
-    __asm__ volatile("isb" ::: "memory"); /* "yield" is a no-op on most cores; isb waits about as long as pause */
+    /* "yield" is a no-op on most cores; isb waits about as long as x86's pause. */
+    __asm__ volatile("isb" : : : "memory");
 #endif
 }
 

@@ -1,16 +1,17 @@
 /* stream.c - in-order queues of tasks, each run by all threads of the stream at once.
  *
- * A stream is a ring of entries (task, record, wait) that every thread walks on its own. `head` counts published entries,
- * `completed` counts entries that all threads have left. A thread may start entry i when head > i and completed >= i;
- * when it has done its part it arrives at a counter, and the last one to arrive sets completed = i + 1. Arrival goes
- * over two levels, so that a cache line has at most ARRIVAL_GROUP writers.
+ * A stream is a ring of entries (task, record, wait) that every thread walks on its own. `head`
+ * counts published entries, `completed` counts entries that all threads have left. A thread may
+ * start entry i when head > i and completed >= i; when it has done its part it arrives at a
+ * counter, and the last one to arrive sets completed = i + 1. Arrival goes over two levels, so
+ * that a cache line has at most ARRIVAL_GROUP writers.
  *
- * With join_caller, thread 0 is whoever calls run or sync, and walks the ring there. One such thread alone never touches
- * the ring: its tt_stream_run is a plain call.
+ * With join_caller, thread 0 is whoever calls run or sync, and walks the ring there. One such
+ * thread alone never touches the ring: its tt_stream_run is a plain call.
  *
- * A worker without work spins, yields, and after IDLE_SLEEP_NS sleeps on a futex. The enqueuer stores head and then reads
- * n_sleeping; the sleeper writes n_sleeping and then reads head; all four are sequentially consistent, so that at
- * least one of them sees the other. */
+ * A worker without work spins, yields, and after IDLE_SLEEP_NS sleeps on a futex. The enqueuer
+ * stores head and then reads n_sleeping; the sleeper writes n_sleeping and then reads head; all
+ * four are sequentially consistent, so that at least one of them sees the other. */
 #define _GNU_SOURCE /* pthread_setname_np, pthread_setaffinity_np, syscall */
 #include "tutti/stream.h"
 #include <fenv.h>
@@ -28,17 +29,17 @@
 #include "tutti/trace.h"
 
 enum {
-    ARRIVAL_GROUP = 8,         /* threads that share one arrival counter; guessed */
+    ARRIVAL_GROUP = 8, /* threads that share one arrival counter; guessed */
     MAX_THREADS = 1024,
-    IDLE_SLEEP_NS = 2000000,   /* 2 ms: longer than the gaps between steps of a busy server */
-    IDLE_CLOCK_ROUNDS = 64,    /* rounds of waiting between two looks at the clock */
-    THREAD_NAME_BYTES = 16     /* limit of the kernel, with its NUL */
+    IDLE_SLEEP_NS = 2000000, /* 2 ms: longer than the gaps between steps of a busy server */
+    IDLE_CLOCK_ROUNDS = 64,  /* rounds of waiting between two looks at the clock */
+    THREAD_NAME_BYTES = 16   /* limit of the kernel, with its NUL */
 };
 
 typedef enum entry_kind { ENTRY_TASK, ENTRY_RECORD, ENTRY_WAIT } entry_kind;
 
-/* One ring entry. Written by the enqueuer before head passes it, read by all threads, free again when completed has
- * passed it. */
+/* One ring entry. Written by the enqueuer before head passes it, read by all threads, free again
+ * when completed has passed it. */
 typedef struct entry {
     entry_kind kind;
     const char *name;
@@ -68,15 +69,16 @@ struct tt_stream {
     int n_started; /* workers that exist; their ids end at n_threads */
     int n_groups;
     bool join_caller;
-    worker *workers;   /* workers[n_threads]; [0] is unused with join_caller */
-    arrival *groups;   /* groups[n_groups] */
+    worker *workers;    /* workers[n_threads]; [0] is unused with join_caller */
+    arrival *groups;    /* groups[n_groups] */
     uint64_t self_next; /* join_caller: next entry of thread 0; owned by the one calling thread */
 
     alignas(TT_CACHE_LINE) _Atomic uint64_t head; /* entries published; written by the enqueuer */
     _Atomic int n_sleeping;                       /* workers that sleep or are about to */
     _Atomic uint32_t wake;                        /* futex word: changes at each wake-up */
     _Atomic bool stop;
-    alignas(TT_CACHE_LINE) _Atomic uint64_t completed; /* entries done; written by the last to arrive */
+    alignas(
+        TT_CACHE_LINE) _Atomic uint64_t completed; /* entries done; written by the last to arrive */
     arrival root;
     entry ring[TT_STREAM_DEPTH];
 };
@@ -89,7 +91,8 @@ static void wake_sleepers(tt_stream *stream)
     }
 }
 
-/* An event may be recorded on several streams in turn; done must not go back when an earlier one ends late. */
+/* An event may be recorded on several streams in turn; done must not go back when an earlier one
+ * ends late. */
 static void event_raise(tt_event *event, uint64_t value)
 {
     uint64_t done = atomic_load_explicit(&event->done, memory_order_relaxed);
@@ -144,7 +147,8 @@ static void do_entry(tt_stream *stream, int thread_id, uint64_t i)
         }
     }
     if (is_last_to_arrive(stream, thread_id, i)) {
-        /* Once completed moves on, the ring entry and (for a record) the whole stream's user may go on. */
+        /* Once completed moves on, the ring entry and (for a record) the whole stream's user may
+         * go on. */
         if (event) {
             event_raise(event, value);
         }
@@ -175,7 +179,8 @@ static bool wait_for_entry(tt_stream *stream, uint64_t i)
         if (now_ns - since_ns < IDLE_SLEEP_NS) {
             continue;
         }
-        /* The word is read before head: a wake-up after the look at head changes it, and the sleep is refused. */
+        /* The word is read before head: a wake-up after the look at head changes it, and the
+         * sleep is refused. */
         uint32_t seen = atomic_load(&stream->wake);
         atomic_fetch_add(&stream->n_sleeping, 1);
         if (atomic_load(&stream->head) <= i && !atomic_load(&stream->stop)) {
@@ -212,7 +217,8 @@ static void *worker_main(void *arg)
     snprintf(name, sizeof(name), "%.10s %d", stream->name, self->id);
     pthread_setname_np(pthread_self(), name);
     tt_trace_name_thread(name);
-    /* A new thread inherits its creator's rounding and flush modes; the bits of results must not depend on them. */
+    /* A new thread inherits its creator's rounding and flush modes; the bits of results must not
+     * depend on them. */
     fesetenv(FE_DFL_ENV);
     bind_self(stream->name, self->cpu);
     for (uint64_t i = 0; wait_for_entry(stream, i); i++) {
@@ -313,7 +319,8 @@ int tt_stream_n_threads(const tt_stream *stream)
     return stream->n_threads;
 }
 
-/* Publishes one entry. In a full ring a joined caller must work, since nobody else does thread 0's part. */
+/* Publishes one entry. In a full ring a joined caller must work, since nobody else does thread
+ * 0's part. */
 static void push(tt_stream *stream, const entry *e)
 {
     uint64_t head = atomic_load_explicit(&stream->head, memory_order_relaxed);

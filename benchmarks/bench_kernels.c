@@ -1,0 +1,468 @@
+/* bench_kernels.c - times every compiled version of every op on one thread, beside the limits of this machine measured in
+ * the same run: bytes read from memory per second, and fused multiply-adds per second.
+ *
+ * Each figure is over repeated calls after a warm-up: median, fastest and slowest, spread = (slowest - fastest) / median.
+ * Products walk M = 1 .. 64 over weights larger than the caches in turn, as a model's layers do. GB/s counts each weight,
+ * key and value once, whatever is read again. The shares are of the limits, so a product at M = 1 should stand near all
+ * of the reads (a prefetching kernel may pass the plain loop that measures them), and at M = 64 near the peak of fma.
+ * An op without a case here is an error. */
+#include "ttk.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+    MIN_REPEATS = 7,
+    MAX_REPEATS = 200,
+    ALIGN_BYTES = 64,
+    N_STREAMS = 8,     /* partial sums of the limits' loops: hides the latency of add and fma */
+    FLOATS_PER_VEC = 8,
+    FMA_LOOPS = 100000, /* a fraction of a millisecond, so that some samples miss all interruptions */
+    LIMIT_SAMPLES = 100
+};
+static const double MIN_SECONDS = 0.15; /* per case */
+static const double SLOW_FACTOR = 20.0; /* ref versions get a part of the work, so that a run takes a minute */
+/* Larger than the last cache of the machines in use, so that weights come from memory. */
+static const size_t STREAM_BYTES = (size_t)256 << 20;
+static const size_t LIMIT_READ_BYTES = (size_t)8 << 20; /* of one sample; divides STREAM_BYTES */
+
+static bool is_json;
+
+static double now_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void *take(size_t bytes)
+{
+    size_t rounded = (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
+    void *p = aligned_alloc(ALIGN_BYTES, rounded ? rounded : ALIGN_BYTES);
+    if (!p) {
+        fprintf(stderr, "bench_kernels: no memory for %zu bytes\n", bytes);
+        exit(1);
+    }
+    return p;
+}
+
+/* A cheap fixed sequence in [-1, 1). */
+static float *take_floats(int64_t n)
+{
+    float *x = take((size_t)n * sizeof(float));
+    uint32_t state = 1;
+    for (int64_t i = 0; i < n; i++) {
+        state = state * 1664525u + 1013904223u;
+        x[i] = (float)(int32_t)(state >> 8) * 0x1p-23f - 1.0f;
+    }
+    return x;
+}
+
+/* ---- timing ---- */
+typedef struct timing {
+    double median, fastest, slowest; /* seconds of one call */
+    int repeats;
+} timing;
+
+static int compare_doubles(const void *a, const void *b)
+{
+    double x = *(const double *)a;
+    double y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+typedef void call_fn(ttk_any_fn *fn, void *state);
+
+static timing time_calls(call_fn *call, ttk_any_fn *fn, void *state)
+{
+    double seconds[MAX_REPEATS];
+    timing t = {0};
+    call(fn, state);
+    double begin = now_seconds();
+    for (int i = 0; i < MAX_REPEATS && (i < MIN_REPEATS || now_seconds() - begin < MIN_SECONDS); i++) {
+        double start = now_seconds();
+        call(fn, state);
+        seconds[i] = now_seconds() - start;
+        t.repeats = i + 1;
+    }
+    qsort(seconds, (size_t)t.repeats, sizeof(double), compare_doubles);
+    t.fastest = seconds[0];
+    t.slowest = seconds[t.repeats - 1];
+    t.median = seconds[t.repeats / 2];
+    return t;
+}
+
+/* ---- the machine's limits, in the widest vectors the library has for it ---- */
+static double limit_bytes; /* per second, read from memory by one thread */
+static double limit_flops; /* per second; a fused multiply-add counts as two */
+static volatile float sink;
+
+#if defined(__x86_64__)
+typedef float vec __attribute__((vector_size(32), aligned(4), may_alias));
+typedef float wide __attribute__((vector_size(64), aligned(4), may_alias));
+
+__attribute__((target("avx2,fma"))) static void read_all(const float *x, size_t n)
+{
+    vec sum[N_STREAMS] = {{0}};
+    for (size_t i = 0; i + N_STREAMS * FLOATS_PER_VEC <= n; i += N_STREAMS * FLOATS_PER_VEC) {
+#pragma GCC unroll 8
+        for (int j = 0; j < N_STREAMS; j++) {
+            sum[j] += *(const vec *)(x + i + j * FLOATS_PER_VEC);
+        }
+    }
+    for (int j = 0; j < N_STREAMS; j++) {
+        sink = sum[j][0];
+    }
+}
+
+/* Ten independent chains of fma; the empty asm keeps the compiler from folding them. */
+__attribute__((target("avx2,fma"))) static double fma_avx2(void)
+{
+    vec a = {0};
+    vec c0 = {0}, c1 = {0}, c2 = {0}, c3 = {0}, c4 = {0}, c5 = {0}, c6 = {0}, c7 = {0}, c8 = {0}, c9 = {0};
+    double start = now_seconds();
+    for (int i = 0; i < FMA_LOOPS; i++) {
+        __asm__ volatile("vfmadd231ps %10, %10, %0\n\tvfmadd231ps %10, %10, %1\n\tvfmadd231ps %10, %10, %2\n\t"
+                         "vfmadd231ps %10, %10, %3\n\tvfmadd231ps %10, %10, %4\n\tvfmadd231ps %10, %10, %5\n\t"
+                         "vfmadd231ps %10, %10, %6\n\tvfmadd231ps %10, %10, %7\n\tvfmadd231ps %10, %10, %8\n\t"
+                         "vfmadd231ps %10, %10, %9"
+                         : "+x"(c0), "+x"(c1), "+x"(c2), "+x"(c3), "+x"(c4), "+x"(c5), "+x"(c6), "+x"(c7), "+x"(c8),
+                           "+x"(c9)
+                         : "x"(a));
+    }
+    return 10.0 * 2.0 * 8.0 * FMA_LOOPS / (now_seconds() - start);
+}
+
+__attribute__((target("avx512f"))) static double fma_avx512(void)
+{
+    wide a = {0};
+    wide c0 = {0}, c1 = {0}, c2 = {0}, c3 = {0}, c4 = {0}, c5 = {0}, c6 = {0}, c7 = {0}, c8 = {0}, c9 = {0};
+    double start = now_seconds();
+    for (int i = 0; i < FMA_LOOPS; i++) {
+        __asm__ volatile("vfmadd231ps %10, %10, %0\n\tvfmadd231ps %10, %10, %1\n\tvfmadd231ps %10, %10, %2\n\t"
+                         "vfmadd231ps %10, %10, %3\n\tvfmadd231ps %10, %10, %4\n\tvfmadd231ps %10, %10, %5\n\t"
+                         "vfmadd231ps %10, %10, %6\n\tvfmadd231ps %10, %10, %7\n\tvfmadd231ps %10, %10, %8\n\t"
+                         "vfmadd231ps %10, %10, %9"
+                         : "+v"(c0), "+v"(c1), "+v"(c2), "+v"(c3), "+v"(c4), "+v"(c5), "+v"(c6), "+v"(c7), "+v"(c8),
+                           "+v"(c9)
+                         : "v"(a));
+    }
+    return 10.0 * 2.0 * 16.0 * FMA_LOOPS / (now_seconds() - start);
+}
+#endif
+
+static unsigned cpu_flags(void)
+{
+    unsigned flags = 0;
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+        flags |= TTK_CPU_AVX2;
+    }
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512vl")) {
+        flags |= TTK_CPU_AVX512;
+    }
+#endif
+    return flags;
+}
+
+static void measure_limits(unsigned flags)
+{
+#if defined(__x86_64__)
+    if (!(flags & TTK_CPU_AVX2)) {
+        return;
+    }
+    size_t n = STREAM_BYTES / sizeof(float);
+    size_t n_part = LIMIT_READ_BYTES / sizeof(float);
+    float *x = take_floats((int64_t)n);
+    for (size_t i = 0; i < LIMIT_SAMPLES; i++) {
+        double start = now_seconds();
+        read_all(x + i * n_part % n, n_part);
+        double rate = (double)LIMIT_READ_BYTES / (now_seconds() - start);
+        limit_bytes = rate > limit_bytes ? rate : limit_bytes;
+        rate = flags & TTK_CPU_AVX512 ? fma_avx512() : fma_avx2();
+        limit_flops = rate > limit_flops ? rate : limit_flops;
+    }
+    free(x);
+#else
+    (void)flags;
+#endif
+}
+
+/* ---- output ---- */
+static void report(const char *name, const char *shape, timing t, double bytes, double flops)
+{
+    double byte_rate = bytes / t.median;
+    double flop_rate = flops / t.median;
+    double spread = (t.slowest - t.fastest) / t.median;
+    double byte_share = limit_bytes > 0.0 ? byte_rate / limit_bytes : 0.0;
+    double flop_share = limit_flops > 0.0 ? flop_rate / limit_flops : 0.0;
+    if (is_json) {
+        printf("{\"kernel\":\"%s\",\"shape\":\"%s\",\"median_s\":%.9g,\"min_s\":%.9g,\"spread\":%.4f,\"repeats\":%d,"
+               "\"bytes_per_s\":%.6g,\"share_of_read\":%.4f,\"flops\":%.6g,\"share_of_peak\":%.4f}\n",
+               name, shape, t.median, t.fastest, spread, t.repeats, byte_rate, byte_share, flop_rate, flop_share);
+    } else {
+        printf("%-20s %-26s %11.2f %11.2f %5.0f%% %8.2f %4.0f%% %9.2f %4.0f%%\n", name, shape, 1e6 * t.median,
+               1e6 * t.fastest, 100.0 * spread, byte_rate / 1e9, 100.0 * byte_share, flop_rate / 1e9,
+               100.0 * flop_share);
+    }
+    fflush(stdout);
+}
+
+/* ---- products: weights of n_copies matrices, used in turn so that they do not stay in a cache ---- */
+typedef struct product {
+    ttk_dtype type;
+    float *x, *y;
+    char *weights;
+    size_t matrix_bytes;
+    int64_t n_copies, turn;
+    int64_t M, N, K;
+} product;
+
+static void call_product(ttk_any_fn *fn, void *state)
+{
+    product *p = state;
+    const void *w = p->weights + (size_t)(p->turn++ % p->n_copies) * p->matrix_bytes;
+    if (p->type == TTK_F32) {
+        ((ttk_gemm_f32_fn *)fn)(p->y, p->N, p->x, p->K, w, p->M, p->N, p->K);
+    } else {
+        ((ttk_gemm_bf16_fn *)fn)(p->y, p->N, p->x, p->K, w, p->M, p->N, p->K);
+    }
+}
+
+static void bench_product(const ttk_row *row)
+{
+    static const int64_t batch[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64};
+    product p = {.type = row->op == TTK_OP_gemm_f32 ? TTK_F32 : TTK_BF16, .N = 1408, .K = 2048};
+    bool is_ref = row->need == 0;
+    p.matrix_bytes = ttk_packed_bytes(p.type, p.N, p.K);
+    p.n_copies = is_ref ? 1 : (int64_t)(STREAM_BYTES / p.matrix_bytes);
+    p.weights = take((size_t)p.n_copies * p.matrix_bytes);
+    /* 0x3c3c repeated is about 0.0115 both as f32 and as bf16: no denormals, no overflow. */
+    memset(p.weights, 0x3c, (size_t)p.n_copies * p.matrix_bytes);
+    int64_t max_rows = batch[sizeof(batch) / sizeof(batch[0]) - 1];
+    p.x = take_floats(max_rows * p.K);
+    p.y = take_floats(max_rows * p.N);
+    for (size_t i = 0; i < sizeof(batch) / sizeof(batch[0]) && (!is_ref || i < 2); i++) {
+        char shape[64];
+        p.M = batch[i];
+        snprintf(shape, sizeof(shape), "M %lld N %lld K %lld", (long long)p.M, (long long)p.N, (long long)p.K);
+        timing t = time_calls(call_product, row->fn, &p);
+        report(row->name, shape, t, (double)p.matrix_bytes, 2.0 * (double)(p.M * p.N * p.K));
+    }
+    free(p.weights);
+    free(p.x);
+    free(p.y);
+}
+
+/* ---- attention ---- */
+typedef struct attention {
+    ttk_attend_args args;
+} attention;
+
+static void call_attend(ttk_any_fn *fn, void *state)
+{
+    ((ttk_attend_fn *)fn)(&((attention *)state)->args);
+}
+
+static void bench_attend_shape(const ttk_row *row, const char *name, int64_t G, int64_t Dk, int64_t Dv, bool is_latent,
+                               ttk_dtype type, int64_t n_positions)
+{
+    bool is_ref = row->need == 0;
+    n_positions = is_ref ? n_positions / (int64_t)SLOW_FACTOR : n_positions;
+    int64_t stride = is_latent ? Dk : Dk + Dv;
+    int64_t n_pages = (n_positions + TTK_PAGE - 1) / TTK_PAGE;
+    size_t page_bytes = (size_t)(stride * TTK_PAGE) * ttk_dtype_bytes(type);
+    char *store = take((size_t)n_pages * page_bytes);
+    memset(store, 0x3c, (size_t)n_pages * page_bytes);
+    const void **pages = take((size_t)n_pages * sizeof(*pages));
+    for (int64_t p = 0; p < n_pages; p++) {
+        pages[p] = store + (size_t)p * page_bytes;
+    }
+    float *q = take_floats(G * Dk);
+    float *out = take_floats(G * Dv);
+    float *work = take(ttk_attend_work_floats(G, Dk, Dv) * sizeof(float));
+    attention a = {{.q = q, .ldq = Dk, .out = out, .ldo = Dv, .pages = pages, .kv_type = type,
+                    .v_offset = is_latent ? 0 : Dk, .k_stride = stride, .v_stride = stride, .G = G, .Dk = Dk, .Dv = Dv,
+                    .last = n_positions - 1, .scale = 0.1f, .work = work}};
+    timing t = time_calls(call_attend, row->fn, &a);
+    char shape[64];
+    snprintf(shape, sizeof(shape), "%s %s %lld", name, type == TTK_F32 ? "f32" : "bf16", (long long)n_positions);
+    report(row->name, shape, t, (double)(n_positions * stride) * (double)ttk_dtype_bytes(type),
+           2.0 * (double)(G * n_positions * (Dk + Dv)));
+    free(store);
+    free(pages);
+    free(q);
+    free(out);
+    free(work);
+}
+
+static void bench_attend(const ttk_row *row)
+{
+    bench_attend_shape(row, "MLA 16x576/512", 16, 576, 512, true, TTK_BF16, 4096);
+    bench_attend_shape(row, "MLA 16x576/512", 16, 576, 512, true, TTK_F32, 4096);
+    bench_attend_shape(row, "GQA 8x128", 8, 128, 128, false, TTK_BF16, 4096);
+    bench_attend_shape(row, "GQA 8x128", 8, 128, 128, false, TTK_F32, 4096);
+    bench_attend_shape(row, "MHA 1x128", 1, 128, 128, false, TTK_BF16, 4096);
+    bench_attend_shape(row, "MHA 1x128", 1, 128, 128, false, TTK_F32, 4096);
+}
+
+/* ---- everything that works on rows in a cache ---- */
+enum { ROWS_T = 16, ROWS_H = 2048, ROWS_N = ROWS_T * ROWS_H, HEAD_D = 128, N_EXPERTS = 256, CHOSEN = 8, VOCABULARY = 131072 };
+
+typedef struct rows_state {
+    ttk_op op;
+    float *x, *y, *z;
+    int64_t chosen; /* keeps a result alive */
+} rows_state;
+
+static void call_rows(ttk_any_fn *fn, void *state)
+{
+    rows_state *s = state;
+    int32_t idx[CHOSEN];
+    switch (s->op) {
+    case TTK_OP_rmsnorm_f32:
+        ((ttk_rmsnorm_f32_fn *)fn)(s->y, ROWS_H, s->x, ROWS_H, s->z, ROWS_T, ROWS_H, 1e-6f);
+        break;
+    case TTK_OP_rope_f32:
+        ((ttk_rope_f32_fn *)fn)(s->y, ROWS_N / HEAD_D, HEAD_D, HEAD_D, s->x, s->x + HEAD_D, false);
+        break;
+    case TTK_OP_silu_mul_f32:
+        ((ttk_silu_mul_f32_fn *)fn)(s->y, ROWS_H, s->x, ROWS_H, s->z, ROWS_H, ROWS_T, ROWS_H);
+        break;
+    case TTK_OP_add_f32:
+        ((ttk_add_f32_fn *)fn)(s->y, s->x, ROWS_N);
+        break;
+    case TTK_OP_axpy_f32:
+        ((ttk_axpy_f32_fn *)fn)(s->y, 0.5f, s->x, ROWS_N);
+        break;
+    case TTK_OP_f32_to_bf16:
+        ((ttk_f32_to_bf16_fn *)fn)((ttk_bf16 *)s->y, s->x, ROWS_N);
+        break;
+    case TTK_OP_bf16_to_f32:
+        ((ttk_bf16_to_f32_fn *)fn)(s->y, (const ttk_bf16 *)s->x, ROWS_N);
+        break;
+    case TTK_OP_sigmoid_f32:
+        ((ttk_sigmoid_f32_fn *)fn)(s->y, ROWS_N);
+        break;
+    case TTK_OP_softmax_f32:
+        ((ttk_softmax_f32_fn *)fn)(s->y, ROWS_N);
+        break;
+    case TTK_OP_topk_f32:
+        for (int t = 0; t < ROWS_N / N_EXPERTS; t++) {
+            ((ttk_topk_f32_fn *)fn)(idx, s->x + t * N_EXPERTS, N_EXPERTS, CHOSEN);
+            s->chosen += idx[0];
+        }
+        break;
+    case TTK_OP_argmax_f32:
+        s->chosen += ((ttk_argmax_f32_fn *)fn)(s->x, VOCABULARY);
+        break;
+    case TTK_OP_pack:
+        ((ttk_pack_fn *)fn)(s->y, TTK_BF16, s->x, TTK_BF16, ROWS_H, 1, ROWS_T * 2, ROWS_H, 0, 1);
+        break;
+    default:
+        break;
+    }
+}
+
+static void bench_rows(const ttk_row *row)
+{
+    /* Bytes read and written, and the shape, of one call. */
+    static const struct {
+        double bytes;
+        const char *shape;
+    } cases[TTK_OP_COUNT] = {
+        [TTK_OP_pack] = {4.0 * ROWS_N * 2.0, "bf16 N 32 K 2048"},
+        [TTK_OP_rmsnorm_f32] = {12.0 * ROWS_N, "T 16 H 2048"},
+        [TTK_OP_rope_f32] = {8.0 * ROWS_N, "256 heads of 128"},
+        [TTK_OP_silu_mul_f32] = {12.0 * ROWS_N, "T 16 F 2048"},
+        [TTK_OP_add_f32] = {12.0 * ROWS_N, "n 32768"},
+        [TTK_OP_axpy_f32] = {12.0 * ROWS_N, "n 32768"},
+        [TTK_OP_f32_to_bf16] = {6.0 * ROWS_N, "n 32768"},
+        [TTK_OP_bf16_to_f32] = {6.0 * ROWS_N, "n 32768"},
+        [TTK_OP_sigmoid_f32] = {8.0 * ROWS_N, "n 32768"},
+        [TTK_OP_softmax_f32] = {8.0 * ROWS_N, "n 32768"},
+        [TTK_OP_topk_f32] = {4.0 * ROWS_N, "128 rows, 8 of 256"},
+        [TTK_OP_argmax_f32] = {4.0 * VOCABULARY, "n 131072"},
+    };
+    rows_state s = {.op = row->op};
+    s.x = take_floats(VOCABULARY);
+    s.y = take_floats(VOCABULARY);
+    s.z = take_floats(VOCABULARY);
+    timing t = time_calls(call_rows, row->fn, &s);
+    report(row->name, cases[row->op].shape, t, cases[row->op].bytes, 0.0);
+    free(s.x);
+    free(s.y);
+    free(s.z);
+}
+
+/* ---- the walk ---- */
+typedef void bench_fn(const ttk_row *row);
+static bench_fn *const benches[TTK_OP_COUNT] = {
+    [TTK_OP_pack] = bench_rows,
+    [TTK_OP_gemm_f32] = bench_product,
+    [TTK_OP_gemm_bf16] = bench_product,
+    [TTK_OP_rmsnorm_f32] = bench_rows,
+    [TTK_OP_rope_f32] = bench_rows,
+    [TTK_OP_silu_mul_f32] = bench_rows,
+    [TTK_OP_add_f32] = bench_rows,
+    [TTK_OP_axpy_f32] = bench_rows,
+    [TTK_OP_f32_to_bf16] = bench_rows,
+    [TTK_OP_bf16_to_f32] = bench_rows,
+    [TTK_OP_sigmoid_f32] = bench_rows,
+    [TTK_OP_softmax_f32] = bench_rows,
+    [TTK_OP_attend] = bench_attend,
+    [TTK_OP_topk_f32] = bench_rows,
+    [TTK_OP_argmax_f32] = bench_rows,
+};
+
+int main(int argc, char **argv)
+{
+    const char *only = "";
+    bool is_list = false;
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--json") == 0) {
+            is_json = true;
+        } else if (strcmp(argv[i], "--list") == 0) {
+            is_list = true;
+        } else if (strcmp(argv[i], "--only") == 0 && i + 1 < argc) {
+            only = argv[++i];
+        } else {
+            fprintf(stderr, "usage: %s [--json] [--list] [--only TEXT]\n", argv[0]);
+            return 2;
+        }
+    }
+    unsigned flags = cpu_flags();
+    size_t n_rows;
+    const ttk_row *rows = ttk_rows(&n_rows);
+    for (size_t i = 0; i < n_rows; i++) {
+        if (!benches[rows[i].op]) {
+            fprintf(stderr, "bench_kernels: %s has no benchmark\n", rows[i].name);
+            return 1;
+        }
+        if (is_list) {
+            printf("%s\n", rows[i].name);
+        }
+    }
+    if (is_list) {
+        return 0;
+    }
+    measure_limits(flags);
+    if (is_json) {
+        printf("{\"limit\":\"one thread\",\"read_bytes_per_s\":%.6g,\"peak_flops\":%.6g,\"compiler\":\"%s\"}\n",
+               limit_bytes, limit_flops, __VERSION__);
+    } else {
+        printf("# one thread, compiler %s; limits measured here: reads %.2f GB/s, fma %.1f GFLOP/s\n", __VERSION__,
+               limit_bytes / 1e9, limit_flops / 1e9);
+        printf("%-20s %-26s %11s %11s %6s %8s %5s %9s %5s\n", "kernel", "shape", "median us", "min us", "spread", "GB/s",
+               "", "GFLOP/s", "");
+    }
+    for (size_t i = 0; i < n_rows; i++) {
+        if ((rows[i].need & ~flags) == 0 && strstr(rows[i].name, only)) {
+            benches[rows[i].op](&rows[i]);
+        }
+    }
+    return 0;
+}

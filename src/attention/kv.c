@@ -1,0 +1,105 @@
+/* kv.c - the pool of KV pages. A page holds TTK_PAGE tokens of one sequence for every layer; pages are reference counted. The lowest free page
+ * is taken first, so that all ranks of a TP group, who see the same requests, choose alike. */
+#include "attention_internal.h"
+#include <stdlib.h>
+#include <string.h>
+
+tt_status tt_kv_create(const tt_arch *arch, const tt_layout *layout, int rank, int node,
+                       tt_kv **kv_out)
+{
+    const tt_rank_role *role = &layout->role[rank];
+    tt_kv *kv = calloc(1, sizeof(*kv));
+    TT_CHECK(kv, TT_ERR_NOMEM, "no memory for the KV cache");
+    kv->type = layout->kv == TT_KV_BF16 ? TTK_BF16 : TTK_F32;
+    kv->L = arch->L;
+    kv->n_pages = role->dp_id >= 0 ? layout->kv_pages : 0;
+    kv->n_free = kv->n_pages;
+    int64_t token_elements = arch->attention == TT_ATTENTION_MLA
+                                 ? arch->kv_rank + arch->rope_dim
+                                 : 2 * (role->kv_end - role->kv_begin) * arch->D;
+    kv->page_elements = TTK_PAGE * token_elements;
+    kv->bytes = (size_t)kv->L * (size_t)kv->n_pages * (size_t)kv->page_elements *
+                ttk_dtype_bytes(kv->type);
+    tt_status st = tt_memory_alloc("the KV cache", kv->bytes, node, &kv->data);
+    if (st == TT_OK) {
+        kv->references = calloc((size_t)kv->n_pages + 1, sizeof(*kv->references));
+        st = kv->references ? TT_OK : TT_FAIL(TT_ERR_NOMEM, "no memory for the KV page table");
+    }
+    if (st != TT_OK) {
+        tt_kv_destroy(&kv);
+        return st;
+    }
+    *kv_out = kv;
+    return TT_OK;
+}
+
+void tt_kv_destroy(tt_kv **kv_ptr)
+{
+    tt_kv *kv = *kv_ptr;
+    if (kv) {
+        tt_memory_free(kv->data, kv->bytes);
+        free(kv->references);
+        free(kv);
+        *kv_ptr = NULL;
+    }
+}
+
+int64_t tt_kv_n_pages(const tt_kv *kv)
+{
+    return kv->n_pages;
+}
+
+int64_t tt_kv_n_free(const tt_kv *kv)
+{
+    return kv->n_free;
+}
+
+tt_status tt_kv_acquire(tt_kv *kv, int64_t n, int32_t *page)
+{
+    TT_CHECK(n <= kv->n_free, TT_ERR_CAPACITY, "%lld KV pages asked for, %lld are free",
+             (long long)n, (long long)kv->n_free);
+    int64_t found = 0;
+    for (int64_t p = 0; found < n; p++) {
+        TT_ASSERT(p < kv->n_pages);
+        if (kv->references[p] == 0) {
+            kv->references[p] = 1;
+            page[found++] = (int32_t)p;
+        }
+    }
+    kv->n_free -= n;
+    return TT_OK;
+}
+
+void tt_kv_share(tt_kv *kv, const int32_t *page, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        TT_ASSERT(kv->references[page[i]] > 0);
+        kv->references[page[i]]++;
+    }
+}
+
+void tt_kv_release(tt_kv *kv, const int32_t *page, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        TT_ASSERT(kv->references[page[i]] > 0);
+        if (--kv->references[page[i]] == 0) {
+            kv->n_free++;
+        }
+    }
+}
+
+void *tti_kv_page(const tt_kv *kv, int64_t layer, int32_t page)
+{
+    size_t part = (size_t)layer * (size_t)kv->n_pages + (size_t)page;
+    return (unsigned char *)kv->data +
+           part * (size_t)kv->page_elements * ttk_dtype_bytes(kv->type);
+}
+
+void tti_kv_store(const tt_kv *kv, void *page, int64_t at, const float *x, int64_t n)
+{
+    if (kv->type == TTK_BF16) {
+        ttk.f32_to_bf16((ttk_bf16 *)page + at, x, n);
+    } else {
+        memcpy((float *)page + at, x, (size_t)n * sizeof(float));
+    }
+}

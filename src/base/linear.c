@@ -1,0 +1,110 @@
+/* linear.c - splits a product with packed weights over threads: whole panels first, and rows as well when there are
+ * fewer panels than threads. No split touches k, so none changes a bit. */
+#include "tutti/linear.h"
+#include "tutti/memory.h"
+#include <string.h>
+
+tt_status tt_linear_init(tt_linear *linear, const char *what, ttk_dtype type, int64_t N, int64_t K,
+                         int node)
+{
+    memset(linear, 0, sizeof(*linear));
+    size_t bytes = ttk_packed_bytes(type, N, K);
+    void *panels = NULL;
+    TT_TRY(tt_memory_alloc(what, bytes, node, &panels));
+    linear->type = type;
+    linear->N = N;
+    linear->K = K;
+    linear->panels = panels;
+    linear->bytes = bytes;
+    return TT_OK;
+}
+
+void tt_linear_fini(tt_linear *linear)
+{
+    tt_memory_free(linear->panels, linear->bytes);
+    tt_memory_free(linear->bias, (size_t)linear->N * sizeof(float));
+    memset(linear, 0, sizeof(*linear));
+}
+
+/* Panels [panel_begin, panel_end) for rows [row, row + M). */
+static void run_block(const tt_linear *linear, float *y, int64_t ldy, const float *x, int64_t ldx,
+                      int64_t M, int64_t panel_begin, int64_t panel_end)
+{
+    int64_t n_begin = panel_begin * TTK_PANEL;
+    int64_t n_end = panel_end * TTK_PANEL < linear->N ? panel_end * TTK_PANEL : linear->N;
+    if (n_end <= n_begin || M <= 0) {
+        return;
+    }
+    size_t skipped = (size_t)n_begin * (size_t)linear->K;
+    if (linear->type == TTK_BF16) {
+        ttk.gemm_bf16(y + n_begin, ldy, x, ldx, (const ttk_bf16 *)linear->panels + skipped, M,
+                      n_end - n_begin, linear->K);
+    } else {
+        ttk.gemm_f32(y + n_begin, ldy, x, ldx, (const float *)linear->panels + skipped, M,
+                     n_end - n_begin, linear->K);
+    }
+    if (linear->bias) {
+        for (int64_t m = 0; m < M; m++) {
+            ttk.add_f32(y + m * ldy + n_begin, linear->bias + n_begin, n_end - n_begin);
+        }
+    }
+}
+
+void tt_linear_panels(const tt_linear *linear, float *y, int64_t ldy, const float *x, int64_t ldx,
+                      int64_t M, int64_t panel_begin, int64_t panel_end)
+{
+    run_block(linear, y, ldy, x, ldx, M, panel_begin, panel_end);
+}
+
+void tt_linear_part(const tt_linear *linear, float *y, int64_t ldy, const float *x, int64_t ldx,
+                    int64_t M, int thread_id, int n_threads)
+{
+    int64_t n_panels = tt_linear_n_panels(linear);
+    if (n_panels == 0 || M == 0) {
+        return;
+    }
+    int64_t n_row_blocks = 1;
+    if (n_panels < n_threads) {
+        n_row_blocks = n_threads / n_panels < M ? n_threads / n_panels : M;
+    }
+    if (thread_id >= n_row_blocks * n_panels) {
+        return;
+    }
+    if (n_row_blocks == 1) {
+        int64_t begin, end;
+        tt_split(n_panels, n_threads, thread_id, &begin, &end);
+        run_block(linear, y, ldy, x, ldx, M, begin, end);
+        return;
+    }
+    int64_t panel = thread_id % n_panels, row_begin, row_end;
+    tt_split(M, n_row_blocks, thread_id / n_panels, &row_begin, &row_end);
+    run_block(linear, y + row_begin * ldy, ldy, x + row_begin * ldx, ldx, row_end - row_begin,
+              panel, panel + 1);
+}
+
+typedef struct run_task {
+    const tt_linear *linear;
+    float *y;
+    int64_t ldy;
+    const float *x;
+    int64_t ldx;
+    int64_t M;
+} run_task;
+
+static void run_part(void *arg, int thread_id, int n_threads)
+{
+    const run_task *task = arg;
+    tt_linear_part(task->linear, task->y, task->ldy, task->x, task->ldx, task->M, thread_id,
+                   n_threads);
+}
+
+void tt_linear_run(const tt_linear *linear, tt_stream *compute, const char *name, float *y,
+                   int64_t ldy, const float *x, int64_t ldx, int64_t M)
+{
+    run_task task = {linear, y, ldy, x, ldx, M};
+    if (compute) {
+        tt_stream_run(compute, name, run_part, &task);
+    } else {
+        run_part(&task, 0, 1);
+    }
+}

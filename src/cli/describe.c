@@ -1,0 +1,79 @@
+/* describe.c - between options, layouts and checkpoints on one side and what is printed of them on
+ * the other. */
+#include "config.h"
+#include "describe.h"
+#include <string.h>
+#include "ttk.h"
+
+static void count_one(const tt_model *model, tt_role role, int64_t layer, int64_t expert,
+                      tti_cli_tensor_counts *counts)
+{
+    tt_tensor t = tt_model_tensor(model, role, layer, expert);
+    if (t.name && t.type >= 0 && t.type <= TT_DTYPE_OTHER) {
+        counts->tensors[t.type]++;
+        counts->elements[t.type] += t.rows * t.cols;
+    }
+}
+
+void tti_cli_count_tensors(const tt_model *model, tti_cli_tensor_counts *counts)
+{
+    const tt_arch *a = tt_model_arch(model);
+    memset(counts, 0, sizeof(*counts));
+    for (int role = 0; role < TT_ROLE_COUNT; role++) {
+        if (role == TT_ROLE_HEAD && a->tied_embeddings) {
+            continue; /* the embedding once more */
+        }
+        bool of_layer = role > TT_ROLE_HEAD;
+        bool of_expert =
+            role == TT_ROLE_EXPERT_GATE || role == TT_ROLE_EXPERT_UP || role == TT_ROLE_EXPERT_DOWN;
+        for (int64_t l = 0; l < (of_layer ? a->L : 1); l++) {
+            for (int64_t e = 0; e < (of_expert ? a->E : 1); e++) {
+                count_one(model, (tt_role)role, l, e, counts);
+            }
+        }
+    }
+}
+
+json_t *tti_cli_memory_json(const tt_rank_memory *m)
+{
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "dense_bytes", (json_int_t)m->dense_bytes,
+                     "expert_bytes", (json_int_t)m->expert_bytes, "kv_bytes",
+                     (json_int_t)m->kv_bytes, "exchange_bytes", (json_int_t)m->exchange_bytes,
+                     "work_bytes", (json_int_t)m->work_bytes, "total_bytes",
+                     (json_int_t)m->total_bytes);
+}
+
+tt_layout_params tti_cli_layout_params(const tti_cli_options *options)
+{
+    tt_layout_params params = {
+        .dp = (int)options->dp,
+        .tp = (int)options->tp,
+        .ep = (int)options->ep,
+        .etp = (int)options->etp,
+        .split = options->split,
+        .max_batch = options->max_batch,
+        .prefill_chunk = options->prefill_chunk,
+        .context = options->context,
+        .kv_memory_bytes = options->kv_memory,
+        .weights = (tt_weight_format)options->weights,
+        .wire = (tt_wire)options->wire,
+        .wire_back = (tt_wire)options->wire_back,
+        .kv = (tt_kv_format)options->kv,
+    };
+    return params;
+}
+
+json_t *tti_cli_layout_json(const tt_layout *layout)
+{
+    static const char *const weights[] = {"auto", "f32", "bf16"};
+    static const char *const wires[] = {"f32", "bf16"};
+    static const char *const kvs[] = {"f32", "bf16"};
+    return json_pack(
+        "{s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:I, s:I, s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "ranks",
+        layout->n_ranks, "nodes", layout->n_nodes, "dp", layout->dp, "tp", layout->tp, "ep",
+        layout->n_groups * layout->etp, "etp", layout->etp, "context", (json_int_t)layout->context,
+        "max_batch", (json_int_t)layout->max_batch, "prefill_chunk",
+        (json_int_t)layout->prefill_chunk, "weights", weights[layout->weights], "act", "f32",
+        "wire", wires[layout->wire], "wire_back", wires[layout->wire_back], "kv", kvs[layout->kv],
+        "kernels", ttk_set_name(), "why", layout->why);
+}

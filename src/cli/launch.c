@@ -1,0 +1,285 @@
+/* launch.c - starts and ends the ranks.
+ *
+ * Placement: ranks that share one machine and one affinity mask divide its cores; a rank that the
+ * launcher bound to cores of its own keeps them. "One machine" means one running kernel (its boot
+ * id), not a name and not an MPI node: containers and network namespaces of one kernel have other
+ * names but the same cores. */
+#include "config.h"
+#include "launch.h"
+#include <mpi.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "tutti/comm_mpi.h"
+#include "tutti/log.h"
+
+enum {
+    SPEAKER_GRACE_MS =
+        1000, /* what rank 0 has for telling the error of a broken group; then rank 1 speaks, ... */
+    NEXT_SPEAKER_MS = 50, /* ... and this much later the next one */
+    MAX_GRACE_MS = 5000,
+    CPU_LIST_BYTES = 256
+};
+
+static void sleep_ms(int ms)
+{
+    struct timespec time = {ms / 1000, (long)(ms % 1000) * 1000000L};
+    nanosleep(&time, NULL);
+}
+
+/* FNV-1a, 64 bits. */
+static uint64_t hash_bytes(uint64_t hash, const void *data, size_t n)
+{
+    const unsigned char *byte = data;
+    for (size_t i = 0; i < n; i++) {
+        hash = (hash ^ byte[i]) * UINT64_C(0x100000001b3);
+    }
+    return hash;
+}
+
+/* Equal on all processes of one running kernel; 0 if the kernel does not tell. */
+static uint64_t machine_hash(void)
+{
+    char id[64];
+    uint64_t hash = 0;
+    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "r");
+    if (file) {
+        size_t n = fread(id, 1, sizeof(id), file);
+        if (n > 0) {
+            hash = hash_bytes(UINT64_C(0xcbf29ce484222325), id, n);
+        }
+        fclose(file);
+    }
+    return hash;
+}
+
+/* The allowed CPUs as "0-3,8"; cut at the end of list. */
+static void mask_text(char list[CPU_LIST_BYTES])
+{
+    cpu_set_t set;
+    list[0] = 0;
+    if (sched_getaffinity(0, sizeof(set), &set) != 0) {
+        snprintf(list, CPU_LIST_BYTES, "unknown");
+        return;
+    }
+    size_t used = 0;
+    for (size_t cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+        if (!CPU_ISSET(cpu, &set)) {
+            continue;
+        }
+        size_t last = cpu;
+        while (last + 1 < CPU_SETSIZE && CPU_ISSET(last + 1, &set)) {
+            last++;
+        }
+        char piece[32];
+        if (last > cpu) {
+            snprintf(piece, sizeof(piece), "%s%zu-%zu", used ? "," : "", cpu, last);
+        } else {
+            snprintf(piece, sizeof(piece), "%s%zu", used ? "," : "", cpu);
+        }
+        if (used + strlen(piece) >= CPU_LIST_BYTES) {
+            break;
+        }
+        memcpy(list + used, piece, strlen(piece) + 1);
+        used += strlen(piece);
+        cpu = last;
+    }
+}
+
+/* Ranks of this node as the launcher tells; 1 if it does not. */
+static int launcher_local_size(void)
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS",
+                                        "PALS_LOCAL_SIZE", NULL};
+    for (int i = 0; names[i]; i++) {
+        const char *text = getenv(names[i]);
+        int n = text ? atoi(text) : 0;
+        if (n > 0) {
+            return n;
+        }
+    }
+    return 1;
+}
+
+/* Cores that this rank will have, guessed before ranks can talk to each other; steers the automatic
+ * progress mode only. */
+static int guess_cores(const tti_cli_options *options, const tt_topology *topology)
+{
+    const tt_topology_info *info = tt_topology_get_info(topology);
+    int n = info->n_cores;
+    if (info->n_cpus == info->n_cpus_host) {
+        n /= launcher_local_size(); /* not bound: the ranks share the host */
+    }
+    if (info->cpu_quota > 0 && (double)n > info->cpu_quota) {
+        n = (int)info->cpu_quota;
+    }
+    if (options->threads > 0 && n > options->threads) {
+        n = (int)options->threads;
+    }
+    return n > 1 ? n : 1;
+}
+
+typedef struct share_key {
+    uint64_t machine, mask;
+} share_key;
+
+static tt_status place_threads(const tti_cli_options *options, tti_cli_launch *launch)
+{
+    tt_world *world = launch->world;
+    share_key mine = {machine_hash(), tt_topology_mask_hash(launch->topology)};
+    if (mine.machine == 0) {
+        mine.machine = 1 + (uint64_t)tt_world_node(world, launch->rank);
+    }
+    share_key *all = calloc((size_t)launch->size, sizeof(*all));
+    tt_status status = all ? TT_OK : TT_FAIL(TT_ERR_NOMEM, "no memory for %d ranks", launch->size);
+    status = tt_world_agree(world, status);
+    if (status == TT_OK) {
+        status = tt_world_allgather(world, &mine, sizeof(mine), all);
+    }
+    if (status != TT_OK) {
+        free(all);
+        return status;
+    }
+    int on_machine = 0, sharing = 0, before = 0;
+    for (int r = 0; r < launch->size; r++) {
+        if (all[r].machine == mine.machine) {
+            on_machine++;
+            if (all[r].mask == mine.mask) {
+                sharing++;
+                before += r < launch->rank ? 1 : 0;
+            }
+        }
+    }
+    free(all);
+    launch->n_sharing = sharing;
+    bool own_mask = sharing == 1 && on_machine > 1;
+    status = tt_topology_place(launch->topology, before, sharing, own_mask, (int)options->threads,
+                               &launch->cpus);
+    return tt_world_agree(world, status);
+}
+
+static void describe_rank(const tti_cli_options *options, const tti_cli_launch *launch)
+{
+    const tt_topology_info *info = tt_topology_get_info(launch->topology);
+    char mask[CPU_LIST_BYTES], cpus[CPU_LIST_BYTES];
+    mask_text(mask);
+    const char *host = tt_world_host(launch->world, launch->rank);
+    if (info->n_cpus == 1 && options->threads > 1) {
+        tt_log(TT_LOG_WARN,
+               "%d threads on host %s share CPU %s, the only one that the launcher gave this "
+               "rank: start with mpirun --bind-to none (or --map-by slot:PE=%d), or srun -c %d",
+               launch->cpus.n_threads, host, mask, launch->cpus.n_threads, launch->cpus.n_threads);
+    }
+    size_t used = 0;
+    cpus[0] = 0;
+    for (int i = 0; i < launch->cpus.n_threads && used + 16 < sizeof(cpus); i++) {
+        if (launch->cpus.cpu[i] >= 0) {
+            used += (size_t)snprintf(cpus + used, sizeof(cpus) - used, "%s%d", used ? "," : "",
+                                     launch->cpus.cpu[i]);
+        }
+    }
+    tt_log(TT_LOG_INFO, "host %s, mask %s (%d CPUs), %d threads %s%s, memory node %d%s", host, mask,
+           info->n_cpus, launch->cpus.n_threads, used ? "on CPUs " : "unbound", cpus,
+           launch->cpus.node, launch->cpus.shared ? ", cores are shared with other ranks" : "");
+}
+
+tt_status tti_cli_launch_begin(const tti_cli_options *options, tt_status mine,
+                               tti_cli_launch *launch)
+{
+    memset(launch, 0, sizeof(*launch));
+    /* What failed here may be lost in later calls; adopt it again when it is time to agree. */
+    char message[TT_STATUS_MESSAGE_BYTES];
+    snprintf(message, sizeof(message), "%s", tt_status_message());
+
+    int provided = MPI_THREAD_SINGLE;
+    MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided); /* aborts itself on errors */
+    MPI_Comm_rank(MPI_COMM_WORLD, &launch->rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &launch->size);
+    tt_status status = tt_launch_check(launch->size);
+    if (status != TT_OK) {
+        return status; /* every process believes to be alone, and each finds the same */
+    }
+    if (launch->size > 1) {
+        tt_log_set_rank(launch->rank);
+    }
+
+    if (mine == TT_OK) {
+        mine = tt_topology_create(NULL, &launch->topology);
+        if (mine != TT_OK) {
+            snprintf(message, sizeof(message), "%s", tt_status_message());
+        }
+    }
+    tt_world_params params = {.comm_cpu = -1, .n_cores = 1};
+    if (mine == TT_OK) {
+        params.progress = (tt_progress)options->progress;
+        params.deadline_s = options->deadline_s;
+        params.n_cores = guess_cores(options, launch->topology);
+    }
+    if (provided < MPI_THREAD_SERIALIZED) {
+        params.progress = TT_PROGRESS_CALLER;
+        if (launch->rank == 0) {
+            tt_log(TT_LOG_WARN,
+                   "this MPI allows calls from the main thread only: --progress caller is used");
+        }
+    }
+    status = tt_world_create(MPI_COMM_WORLD, &params, &launch->world);
+    if (status != TT_OK) {
+        return status;
+    }
+    if (mine != TT_OK) {
+        mine = tt_status_adopt(mine, message);
+    }
+    status = tt_world_agree(launch->world, mine);
+    if (status == TT_OK) {
+        status = place_threads(options, launch);
+    }
+    if (status == TT_OK) {
+        describe_rank(options, launch);
+    }
+    return status;
+}
+
+/* True if other ranks may never answer again. */
+static bool group_is_lost(const tti_cli_launch *launch, tt_status status)
+{
+    return status == TT_ERR_TIMEOUT || status == TT_ERR_PEER || status == TT_ERR_MPI ||
+           status == TT_ERR_PROTOCOL || (launch->world && tt_world_is_broken(launch->world));
+}
+
+void tti_cli_launch_tell(tti_cli_launch *launch, tt_status status)
+{
+    if (status != TT_OK && group_is_lost(launch, status)) {
+        /* Rank 0 speaks. If it is the one that is lost, the next living rank does, and ends all. */
+        if (launch->rank > 0) {
+            int grace = SPEAKER_GRACE_MS + NEXT_SPEAKER_MS * (launch->rank - 1);
+            sleep_ms(grace < MAX_GRACE_MS ? grace : MAX_GRACE_MS);
+        }
+        tti_cli_print_error();
+        MPI_Abort(MPI_COMM_WORLD, tt_status_exit_code(status));
+        exit(tt_status_exit_code(status)); /* MPI_Abort is not required to end us */
+    }
+    if (status != TT_OK && !launch->world) {
+        if (launch->rank > 0) {
+            sleep_ms(SPEAKER_GRACE_MS);
+        } else {
+            tti_cli_fail_alone(status);
+        }
+    } else if (status != TT_OK) {
+        if (launch->rank == 0) {
+            tti_cli_print_error();
+        }
+        /* Nobody leaves before the line is out: the launcher ends a job at its first bad exit. */
+        tt_status ignored = tt_world_barrier(launch->world);
+        (void)ignored;
+    }
+}
+
+int tti_cli_launch_end(tti_cli_launch *launch, tt_status status)
+{
+    tt_world_destroy(&launch->world);
+    tt_topology_destroy(&launch->topology);
+    MPI_Finalize();
+    return tt_status_exit_code(status);
+}

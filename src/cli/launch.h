@@ -1,0 +1,33 @@
+/* launch.h - the ranks of a run: MPI up, who shares which cores, and an orderly end for all.
+ *
+ * Rule of this folder: a status that a collective function returns is the same on all ranks
+ * (agreed), so that all of them take the same way out. A status that only one rank knows goes
+ * through tt_world_agree first. */
+#ifndef TTI_CLI_LAUNCH_H
+#define TTI_CLI_LAUNCH_H
+#include "cli.h"
+#include "tutti/comm.h"
+#include "tutti/topology.h"
+
+typedef struct tti_cli_launch {
+    int rank, size;         /* as MPI counts them */
+    tt_world *world;        /* NULL if it could not be made */
+    tt_topology *topology;  /* this rank's */
+    tt_placement_cpus cpus; /* where this rank's threads go */
+    int n_sharing;          /* ranks that share this rank's affinity mask, itself included */
+} tti_cli_launch;
+
+/* Starts MPI (thread level SERIALIZED) and the world, places threads, prints a line per rank at
+ * --verbose 2. `mine` is this rank's own status so far. launch is valid for tti_cli_launch_tell and
+ * _end in any case.
+ * MPI: collective. Errors are agreed. */
+tt_status tti_cli_launch_begin(const tti_cli_options *options, tt_status mine,
+                               tti_cli_launch *launch);
+/* Tells an agreed status: prints the error once for all ranks. If the group is broken, the ranks
+ * that still live are ended with MPI_Abort, so that nothing hangs, and this function does not
+ * return. MPI: collective. */
+void tti_cli_launch_tell(tti_cli_launch *launch, tt_status status);
+/* Frees all, ends MPI, returns the exit code of the (told) status. MPI: collective. */
+int tti_cli_launch_end(tti_cli_launch *launch, tt_status status);
+
+#endif

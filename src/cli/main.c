@@ -1,0 +1,184 @@
+/* main.c - finds the command, parses its options and calls it. `--help`, `--version` and the
+ * commands info, plan and tokenize never start MPI, so they work on a login node. */
+#include "config.h"
+#include "cli.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "tutti/cpu.h"
+#include "tutti/log.h"
+#include "ttk.h"
+
+enum { MAX_TABLES = 6 };
+
+typedef struct command {
+    const char *name;
+    const char *usage;
+    const char *summary;
+    const char *notes;                   /* printed below the options; NULL = none */
+    const tt_option *tables[MAX_TABLES]; /* NULL-ended */
+    int (*call)(const tti_cli_call *call);
+    bool on_ranks; /* starts MPI; an error must be told to all ranks */
+} command;
+
+static const command commands[] = {
+    {"run",
+     "tutti run [MODEL] [-p TEXT | --chat TEXT | --ids 1,2,3 | --prompts FILE] [-n N]",
+     "generate text: on stdout of rank 0, figures on stderr",
+     "Without MODEL the model that ships with tutti runs. Without a prompt stdin is one prompt.\n"
+     "Prompts run as one queue, in the order -p, --chat, --ids, --prompts. A line of --prompts is\n"
+     "  {\"prompt\": TEXT | \"ids\": [..] | \"messages\": [{\"role\": .., \"content\": ..}],\n"
+     "   \"n\", \"seed\", \"temperature\", \"top_p\", \"top_k\", \"min_p\": its own values}\n"
+     "Example: mpirun -n 4 tutti run --chat 'What is hwloc?'\n",
+     {tti_cli_run_options, tti_cli_layout_options, tti_cli_machine_options, tti_cli_general_options,
+      NULL},
+     tti_cli_run,
+     true},
+    {"score",
+     "tutti score MODEL (--ids-file FILE | --text-file FILE) [--logits OUT.npy]",
+     "mean negative log-likelihood of given tokens",
+     NULL,
+     {tti_cli_score_options, tti_cli_layout_options, tti_cli_machine_options,
+      tti_cli_general_options, NULL},
+     tti_cli_score,
+     true},
+    {"tokenize",
+     "tutti tokenize MODEL [--decode] [--special] [--chat] [--json | --jsonl]",
+     "text on stdin to ids on stdout, or back",
+     "MODEL is a folder with tokenizer.json, or such a file.\n",
+     {tti_cli_tokenize_options, tti_cli_general_options, NULL},
+     tti_cli_tokenize,
+     false},
+    {"info",
+     "tutti info [MODEL] [-v]",
+     "what this build, this machine or a model is",
+     NULL,
+     {tti_cli_info_options, tti_cli_general_options, NULL},
+     tti_cli_info,
+     false},
+    {"plan",
+     "tutti plan MODEL --ranks N --nodes M --memory BYTES [--batch B] [--context C]",
+     "layout, memory per rank and predicted speed, without starting anything",
+     NULL,
+     {tti_cli_plan_options, tti_cli_layout_options, tti_cli_general_options, NULL},
+     tti_cli_plan,
+     false},
+};
+enum { N_COMMANDS = sizeof(commands) / sizeof(commands[0]) };
+
+/* Named in the manual, but not in this version. */
+static const char *const planned[] = {"bench", "balance", "serve", "batch"};
+enum { N_PLANNED = sizeof(planned) / sizeof(planned[0]) };
+
+static void print_help(FILE *out)
+{
+    fputs("tutti runs Mixture-of-Experts language models over MPI on CPU clusters.\n\n"
+          "usage: tutti COMMAND [MODEL] [OPTIONS]      tutti COMMAND --help\n"
+          "       mpirun -n 4 tutti run MODEL -p TEXT\n\n"
+          "commands:\n",
+          out);
+    for (int i = 0; i < N_COMMANDS; i++) {
+        fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].summary);
+    }
+    fputs("\nMODEL is a folder with config.json, *.safetensors and tokenizer.json.\n"
+          "Every option --name has an environment twin TUTTI_NAME; `tutti info -v` lists them.\n"
+          "Exit codes: 0 done, 1 run-time failure, 2 usage, 3 bad model or input file,\n"
+          "4 a peer failed or timed out.\n",
+          out);
+}
+
+static void print_command_help(const command *c)
+{
+    printf("%s\n  %s\n\noptions:\n", c->usage, c->summary);
+    for (int i = 0; c->tables[i]; i++) {
+        tt_options_help(c->tables[i], stdout);
+    }
+    if (c->notes) {
+        printf("\n%s", c->notes);
+    }
+}
+
+static const command *find_command(const char *name)
+{
+    for (int i = 0; i < N_COMMANDS; i++) {
+        if (strcmp(name, commands[i].name) == 0) {
+            return &commands[i];
+        }
+    }
+    return NULL;
+}
+
+static tt_status fail_unknown(const char *name)
+{
+    for (int i = 0; i < N_PLANNED; i++) {
+        if (strcmp(name, planned[i]) == 0) {
+            return TT_FAIL(TT_ERR_USAGE, "unknown command '%s' (not built yet)", name);
+        }
+    }
+    return TT_FAIL(TT_ERR_USAGE,
+                   "unknown command '%s'; known are run, score, tokenize, info and plan "
+                   "(`tutti --help`)",
+                   name);
+}
+
+static int finish_printing(void)
+{
+    tt_status status = tti_cli_flush_stdout();
+    return status == TT_OK ? 0 : tti_cli_fail_alone(status);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        return tti_cli_fail_alone(TT_FAIL(
+            TT_ERR_USAGE, "no command given; try `tutti --help`, or `tutti run --chat 'Hello'`"));
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
+        strcmp(argv[1], "help") == 0) {
+        print_help(stdout);
+        return finish_printing();
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        printf("tutti %s\n", PACKAGE_VERSION);
+        return finish_printing();
+    }
+    const command *c = find_command(argv[1]);
+    if (!c) {
+        return tti_cli_fail_alone(fail_unknown(argv[1]));
+    }
+
+    static tti_cli_options options;
+    const char **word = calloc((size_t)argc, sizeof(*word));
+    if (!word) {
+        return tti_cli_fail_alone(TT_FAIL(TT_ERR_NOMEM, "no memory for %d arguments", argc));
+    }
+    int n_words = 0;
+    tt_status parsed = tt_options_parse(c->tables, &options, argc - 1, argv + 1, word, &n_words);
+    if (parsed == TT_OK && options.help) {
+        print_command_help(c);
+        free(word);
+        return finish_printing();
+    }
+    if (parsed == TT_OK && n_words > 1) {
+        parsed =
+            TT_FAIL(TT_ERR_USAGE, "'%s' is one word too many after MODEL '%s'", word[1], word[0]);
+    }
+    if (parsed == TT_OK) {
+        tt_log_set_level((tt_log_level)options.verbose);
+        if (tti_cli_launcher_rank() == 0) {
+            tt_options_warn_unknown_environment(tti_cli_all_tables);
+        }
+    }
+    /* An error that other ranks may not have made must reach them through MPI; alone there is
+     * nobody to tell. */
+    int code;
+    if (parsed != TT_OK && (!c->on_ranks || tti_cli_launcher_size() <= 1)) {
+        code = tti_cli_fail_alone(parsed);
+    } else {
+        ttk_init(tt_cpu_flags());
+        tti_cli_call call = {&options, word, n_words, parsed};
+        code = c->call(&call);
+    }
+    free(word);
+    return code;
+}

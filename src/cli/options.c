@@ -1,0 +1,163 @@
+/* options.c - every option of every command, in tables: from a row come the flag, its TUTTI_...
+ * variable, the help line and the listing of `tutti info -v`. */
+#include "cli.h"
+#include <stddef.h>
+
+#define AT(field) offsetof(tti_cli_options, field)
+#define END                                                                                        \
+    {                                                                                              \
+        .name = NULL                                                                               \
+    }
+
+/* The largest values that make sense; they keep later products far from overflow. */
+#define MAX_RANKS 65536.0
+#define MAX_TOKENS 1e9
+#define MAX_BYTES 1e18
+#define MAX_SECONDS 86400.0
+#define MAX_SEED 9.2e18
+
+const tt_option tti_cli_general_options[] = {
+    {"help", 'h', TT_OPTION_FLAG, AT(help), NULL, 0, 0, NULL, NULL, "print this help"},
+    {"json", 0, TT_OPTION_FLAG, AT(json), NULL, 0, 0, NULL, NULL,
+     "JSON on stdout and nothing else, one object a line"},
+    {"verbose", 0, TT_OPTION_INT, AT(verbose), "1", 0, 3, NULL, "N",
+     "0 errors, 1 warnings, 2 one line per rank, 3 details"},
+    END,
+};
+
+const tt_option tti_cli_layout_options[] = {
+    {"dp", 0, TT_OPTION_INT, AT(dp), "0", 0, MAX_RANKS, NULL, "D",
+     "data-parallel groups of attention ranks; 0 = choose"},
+    {"tp", 0, TT_OPTION_INT, AT(tp), "0", 0, MAX_RANKS, NULL, "T",
+     "ranks that split one group's attention; 0 = choose"},
+    {"ep", 0, TT_OPTION_INT, AT(ep), "0", 0, MAX_RANKS, NULL, "E",
+     "ranks that hold experts; 0 = all"},
+    {"etp", 0, TT_OPTION_INT, AT(etp), "0", 0, MAX_RANKS, NULL, "N",
+     "ranks of a node that split each expert; 0 = choose"},
+    {"split", 0, TT_OPTION_STRING, AT(split), NULL, 0, 0, NULL, "ROLES",
+     "who does what: attention:0-5,experts:6-7"},
+    {"weights", 0, TT_OPTION_ENUM, AT(weights), "auto", 0, 0, "auto|f32|bf16", "FORMAT",
+     "weights in memory; auto = as the checkpoint"},
+    {"act", 0, TT_OPTION_ENUM, AT(act), "f32", 0, 0, "f32", "FORMAT", "rows into products"},
+    {"wire", 0, TT_OPTION_ENUM, AT(wire), "f32", 0, 0, "f32|bf16", "FORMAT",
+     "rows on their way to experts"},
+    {"wire-back", 0, TT_OPTION_ENUM, AT(wire_back), "f32", 0, 0, "f32|bf16", "FORMAT",
+     "results on their way back"},
+    {"kv", 0, TT_OPTION_ENUM, AT(kv), "f32", 0, 0, "f32|bf16", "FORMAT", "cached keys and values"},
+    {"context", 0, TT_OPTION_INT, AT(context), "0", 0, MAX_TOKENS, NULL, "N",
+     "tokens per sequence; 0 = what the model allows"},
+    {"kv-memory", 0, TT_OPTION_BYTES, AT(kv_memory), "0", 0, MAX_BYTES, NULL, "BYTES",
+     "KV cache per rank; 0 = what batch and context need"},
+    {"max-batch", 0, TT_OPTION_INT, AT(max_batch), "0", 0, MAX_TOKENS, NULL, "N",
+     "sequences decoded at once; 0 = as many as are given, at most 32"},
+    {"prefill-chunk", 0, TT_OPTION_INT, AT(prefill_chunk), "256", 1, MAX_TOKENS, NULL, "N",
+     "prompt tokens per group and step"},
+    END,
+};
+
+const tt_option tti_cli_machine_options[] = {
+    {"threads", 0, TT_OPTION_INT, AT(threads), "0", 0, 1024, NULL, "N",
+     "threads per rank; 0 = this rank's share of the cores"},
+    {"kernels", 0, TT_OPTION_ENUM, AT(kernels), "fma", 0, 0, "fma", "SET",
+     "kernel set; all its members give the same bits"},
+    {"progress", 0, TT_OPTION_ENUM, AT(progress), "auto", 0, 0, "auto|thread|polled|caller", "MODE",
+     "who moves messages while ranks compute"},
+    {"deadline", 0, TT_OPTION_FLOAT, AT(deadline_s), "60", 0.1, MAX_SECONDS, NULL, "S",
+     "seconds that any wait for a peer may take"},
+    {"memory-limit", 0, TT_OPTION_BYTES, AT(memory_limit), "0", 0, MAX_BYTES, NULL, "BYTES",
+     "use no more than this on a node; 0 = what it has"},
+    {"trace", 0, TT_OPTION_STRING, AT(trace), NULL, 0, 0, NULL, "FILE",
+     "write a timeline of all ranks for ui.perfetto.dev"},
+    {"log-view", 0, TT_OPTION_FLAG, AT(log_view), NULL, 0, 0, NULL, NULL,
+     "a table of phases on stderr: calls, bytes, time over ranks"},
+    {"quiet", 'q', TT_OPTION_FLAG, AT(quiet), NULL, 0, 0, NULL, NULL, "no figures on stderr"},
+    END,
+};
+
+const tt_option tti_cli_run_options[] = {
+    {"prompt", 'p', TT_OPTION_LIST, AT(prompt), NULL, 0, 0, NULL, "TEXT",
+     "text to go on with (may be repeated)"},
+    {"chat", 0, TT_OPTION_LIST, AT(chat), NULL, 0, 0, NULL, "TEXT",
+     "a user's message, put in the model's chat template"},
+    {"ids", 0, TT_OPTION_LIST, AT(ids), NULL, 0, 0, NULL, "1,2,3", "a prompt of token ids"},
+    {"prompts", 0, TT_OPTION_STRING, AT(prompts), NULL, 0, 0, NULL, "FILE",
+     "JSON lines with prompt, ids or messages; - is stdin"},
+    {"n", 'n', TT_OPTION_INT, AT(n), "256", -1, MAX_TOKENS, NULL, "N",
+     "tokens to generate; -1 = what the context leaves"},
+    {"temperature", 0, TT_OPTION_FLOAT, AT(temperature), "0", 0, 1e6, NULL, "F",
+     "0 = the most likely token; default as the model says"},
+    {"top-k", 0, TT_OPTION_INT, AT(top_k), "0", 0, MAX_TOKENS, NULL, "N",
+     "draw from the N likeliest tokens; 0 = off"},
+    {"top-p", 0, TT_OPTION_FLOAT, AT(top_p), "1", 0, 1, NULL, "F",
+     "draw from the likeliest tokens that make up F; 1 = off"},
+    {"min-p", 0, TT_OPTION_FLOAT, AT(min_p), "0", 0, 1, NULL, "F",
+     "drop tokens below F times the likeliest; 0 = off"},
+    {"seed", 0, TT_OPTION_INT, AT(seed), NULL, 0, MAX_SEED, NULL, "N",
+     "of the draws; default: a fresh one, printed at the end"},
+    END,
+};
+
+const tt_option tti_cli_score_options[] = {
+    {"ids-file", 0, TT_OPTION_STRING, AT(ids_file), NULL, 0, 0, NULL, "FILE",
+     "token ids; each line is a sequence"},
+    {"text-file", 0, TT_OPTION_STRING, AT(text_file), NULL, 0, 0, NULL, "FILE",
+     "a text, one sequence"},
+    {"logits", 0, TT_OPTION_STRING, AT(logits), NULL, 0, 0, NULL, "OUT.npy",
+     "write logits, f32 [tokens][vocabulary]"},
+    END,
+};
+
+const tt_option tti_cli_tokenize_options[] = {
+    {"decode", 0, TT_OPTION_FLAG, AT(decode), NULL, 0, 0, NULL, NULL, "ids to text"},
+    {"special", 0, TT_OPTION_FLAG, AT(special), NULL, 0, 0, NULL, NULL,
+     "add the special tokens that a prompt gets"},
+    {"skip-special", 0, TT_OPTION_FLAG, AT(skip_special), NULL, 0, 0, NULL, NULL,
+     "with --decode: leave special tokens out"},
+    {"chat", 0, TT_OPTION_FLAG, AT(chat_list), NULL, 0, 0, NULL, NULL,
+     "stdin is a JSON list of messages with role and content"},
+    {"jsonl", 0, TT_OPTION_FLAG, AT(jsonl), NULL, 0, 0, NULL, NULL,
+     "a JSON string (or list) per line in, one result per line out"},
+    END,
+};
+
+const tt_option tti_cli_info_options[] = {
+    {"list-options", 'v', TT_OPTION_FLAG, AT(list_options), NULL, 0, 0, NULL, NULL,
+     "also list every option with its variable"},
+    END,
+};
+
+const tt_option tti_cli_plan_options[] = {
+    {"ranks", 0, TT_OPTION_INT, AT(ranks), "1", 1, MAX_RANKS, NULL, "N", "ranks in all"},
+    {"nodes", 0, TT_OPTION_INT, AT(nodes), "1", 1, MAX_RANKS, NULL, "M",
+     "nodes; ranks are dealt in blocks, counts differ by at most one"},
+    {"memory", 0, TT_OPTION_BYTES, AT(memory), "0", 0, MAX_BYTES, NULL, "BYTES",
+     "memory of one node; 0 = do not check that it fits"},
+    {"batch", 0, TT_OPTION_INT, AT(batch), "0", 0, MAX_TOKENS, NULL, "B",
+     "sequences decoded at once; 0 = --max-batch, or 1"},
+    END,
+};
+
+const tt_option tti_cli_environment[] = {
+    {"datadir", 0, TT_OPTION_STRING, AT(environment_only), NULL, 0, 0, NULL, "DIR",
+     "where models/tiny-moe is"},
+    {"cpu-hide", 0, TT_OPTION_STRING, AT(environment_only), NULL, 0, 0, NULL, "LIST",
+     "instruction sets not to use: avx512,amx,avx2"},
+    {"fake-nodes", 0, TT_OPTION_STRING, AT(environment_only), NULL, 0, 0, NULL, "LIST",
+     "for tests: the node of each rank, or ranks per node"},
+    {"inject-delay-us", 0, TT_OPTION_STRING, AT(environment_only), NULL, 0, 0, NULL, "N",
+     "for tests: messages become visible this much later"},
+    END,
+};
+
+const tt_option *const tti_cli_all_tables[] = {
+    tti_cli_general_options, tti_cli_layout_options,
+    tti_cli_machine_options, tti_cli_run_options,
+    tti_cli_score_options,   tti_cli_tokenize_options,
+    tti_cli_info_options,    tti_cli_plan_options,
+    tti_cli_environment,     NULL,
+};
+
+const char *const tti_cli_all_headings[] = {
+    "general", "layout and formats", "machine", "run", "score", "tokenize", "info",
+    "plan",    "environment only",
+};

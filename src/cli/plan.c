@@ -1,0 +1,149 @@
+/* plan.c - what a layout would look like: who does what, memory per rank, predicted speed. Reads
+ * headers of the checkpoint only; no MPI, so it answers on a login node whether a job is worth
+ * submitting. */
+#include "config.h"
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include "cli.h"
+#include "describe.h"
+#include "tutti/model.h"
+#include "tutti/plan.h"
+#include "tutti/stream.h"
+
+typedef struct prediction {
+    int64_t batch, context;
+    double step_s, bytes;
+} prediction;
+
+static tt_status make_layout(const tti_cli_options *options, const tt_arch *arch, int *node_of_rank,
+                             tt_layout **layout)
+{
+    int n_nodes = (int)options->nodes;
+    for (int node = 0; node < n_nodes; node++) {
+        int64_t begin, end;
+        tt_split(options->ranks, n_nodes, node, &begin, &end);
+        for (int64_t r = begin; r < end; r++) {
+            node_of_rank[r] = node;
+        }
+    }
+    tt_layout_params params = tti_cli_layout_params(options);
+    params.n_ranks = (int)options->ranks;
+    params.node_of_rank = node_of_rank;
+    if (options->batch > 0) {
+        params.max_batch = options->batch;
+    } else if (params.max_batch == 0) {
+        params.max_batch = 1;
+    }
+    return tt_layout_create(arch, &params, layout);
+}
+
+static tt_status check_fit(const tti_cli_options *options, const tt_model *model,
+                           const tt_layout *layout)
+{
+    uint64_t *available = calloc((size_t)layout->n_nodes, sizeof(*available));
+    TT_CHECK(available, TT_ERR_NOMEM, "no memory for %d nodes", layout->n_nodes);
+    for (int node = 0; node < layout->n_nodes; node++) {
+        available[node] = (uint64_t)options->memory;
+    }
+    tt_status status = tt_plan_check_fit(model, layout, available);
+    free(available);
+    return status;
+}
+
+static tt_status print_json(const tt_model *model, const tt_layout *layout, const prediction *p,
+                            tt_status fit)
+{
+    json_t *ranks = json_array();
+    for (int r = 0; r < layout->n_ranks; r++) {
+        tt_rank_memory memory = {0};
+        tt_status status = tt_plan_memory(model, layout, r, &memory);
+        if (status != TT_OK) {
+            json_decref(ranks);
+            return status;
+        }
+        const tt_rank_role *role = &layout->role[r];
+        json_array_append_new(
+            ranks, json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:o}", "rank", r, "node", role->node,
+                             "dp_id", role->dp_id, "tp_id", role->tp_id, "group_id", role->group_id,
+                             "etp_id", role->etp_id, "memory", tti_cli_memory_json(&memory)));
+    }
+    json_t *predicted = json_pack(
+        "{s:I, s:I, s:f, s:f, s:f, s:b}", "batch", (json_int_t)p->batch, "context",
+        (json_int_t)p->context, "step_s", p->step_s, "bytes_per_step", p->bytes, "tokens_per_s",
+        p->step_s > 0 ? (double)p->batch / p->step_s : 0.0, "measured_rates", 0);
+    json_t *all = json_pack("{s:o, s:b, s:o, s:o}", "layout", tti_cli_layout_json(layout), "fits",
+                            fit == TT_OK, "predicted", predicted, "ranks", ranks);
+    TT_CHECK(all, TT_ERR_NOMEM, "no memory for a line of JSON");
+    json_dumpf(all, stdout, JSON_COMPACT);
+    fputc('\n', stdout);
+    json_decref(all);
+    return TT_OK;
+}
+
+static tt_status print_text(const tt_model *model, const tt_layout *layout, const prediction *p)
+{
+    TT_TRY(tt_plan_print(model, layout, stdout));
+    tt_rates rates = tt_rates_default();
+    printf("predicted  decode step %.2f ms at batch %lld and context %lld: %.1f tokens/s\n",
+           1e3 * p->step_s, (long long)p->batch, (long long)p->context,
+           p->step_s > 0 ? (double)p->batch / p->step_s : 0.0);
+    printf("           %.2f MiB read by the busiest rank; assumed, not measured: %.1f GB/s a rank, "
+           "%.1f GB/s and %.0f us between nodes\n",
+           p->bytes / TTI_CLI_MIB, rates.read_bytes_per_s / 1e9, rates.link_bytes_per_s / 1e9,
+           1e6 * rates.link_latency_s);
+    return TT_OK;
+}
+
+static tt_status plan_layout(const tti_cli_options *options, const tt_model *model,
+                             const tt_layout *layout)
+{
+    /* The layout is shown even if it does not fit: the numbers say by how much. */
+    char message[TT_STATUS_MESSAGE_BYTES] = "";
+    tt_status fit = check_fit(options, model, layout);
+    if (fit != TT_OK) {
+        snprintf(message, sizeof(message), "%s", tt_status_message());
+    }
+    prediction p = {.batch = layout->max_batch, .context = layout->context};
+    tt_rates rates = tt_rates_default();
+    TT_TRY(tt_plan_predict(model, layout, &rates, p.batch, p.context, &p.step_s, &p.bytes));
+    if (options->json) {
+        TT_TRY(print_json(model, layout, &p, fit));
+    } else {
+        TT_TRY(print_text(model, layout, &p));
+    }
+    TT_TRY(tti_cli_flush_stdout());
+    return fit == TT_OK ? TT_OK : tt_status_adopt(fit, message);
+}
+
+static tt_status plan(const tti_cli_options *options, const char *path)
+{
+    TT_CHECK(options->nodes <= options->ranks, TT_ERR_USAGE,
+             "--nodes %lld is above --ranks %lld: every node needs a rank",
+             (long long)options->nodes, (long long)options->ranks);
+    TT_CHECK(options->batch == 0 || options->max_batch == 0 || options->batch == options->max_batch,
+             TT_ERR_USAGE, "--batch and --max-batch say different things");
+    tt_model *model = NULL;
+    TT_TRY(tt_model_open(path, &model));
+    tt_layout *layout = NULL;
+    int *node_of_rank = calloc((size_t)options->ranks, sizeof(*node_of_rank));
+    tt_status status =
+        node_of_rank ? make_layout(options, tt_model_arch(model), node_of_rank, &layout)
+                     : TT_FAIL(TT_ERR_NOMEM, "no memory for %lld ranks", (long long)options->ranks);
+    if (status == TT_OK) {
+        status = plan_layout(options, model, layout);
+    }
+    tt_layout_destroy(&layout);
+    free(node_of_rank);
+    tt_model_close(&model);
+    return status;
+}
+
+int tti_cli_plan(const tti_cli_call *call)
+{
+    tt_status status = call->n_words == 1
+                           ? plan(call->options, call->word[0])
+                           : TT_FAIL(TT_ERR_USAGE, "plan needs MODEL: tutti plan models/tiny-moe "
+                                                   "--ranks 8 --nodes 2 --memory 64G");
+    return status == TT_OK ? 0 : tti_cli_fail_alone(status);
+}

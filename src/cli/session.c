@@ -1,0 +1,306 @@
+/* session.c - from a path and options to an engine that is ready on all ranks.
+ *
+ * Order: each rank opens the model; all check that they have the same one and the same options;
+ * rank 0 tells what its requests need; every rank computes the same layout; it is held against the
+ * memory of every node; then weights are read. */
+#include "config.h"
+#include "session.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "describe.h"
+#include "tutti/log.h"
+#include "tutti/trace.h"
+#include "ttk.h"
+
+enum {
+    DEFAULT_MAX_BATCH = 32, /* sequences; what a run takes at once if nobody says */
+    TRACE_SPANS = 1 << 16,  /* per thread; about 2.5 MiB */
+    OPTIONS_TEXT_BYTES = 512,
+    BAR_AFTER_MS = 500, /* no bar for what is over before anyone could read it */
+    BAR_WIDTH = 30,     /* columns */
+    NS_PER_MS = 1000000
+};
+
+/* FNV-1a over one value. */
+static void mix(uint64_t *hash, uint64_t value)
+{
+    for (int i = 0; i < 8; i++) {
+        *hash = (*hash ^ (value & 0xff)) * UINT64_C(0x100000001b3);
+        value >>= 8;
+    }
+}
+
+static void mix_float(uint64_t *hash, float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof(bits));
+    mix(hash, bits);
+}
+
+static void mix_tensor(uint64_t *hash, const tt_model *model, tt_role role, int64_t layer,
+                       int64_t expert)
+{
+    tt_tensor t = tt_model_tensor(model, role, layer, expert);
+    if (t.name) {
+        mix(hash, (uint64_t)t.type);
+        mix(hash, (uint64_t)t.rows);
+        mix(hash, (uint64_t)t.cols);
+        mix(hash, t.offset);
+        mix(hash, (uint64_t)t.file_id);
+    }
+}
+
+/* A hash of what the model computes and where its tensors lie: equal on ranks that opened equal
+ * checkpoints. */
+static uint64_t model_hash(const tt_model *model)
+{
+    const tt_arch *a = tt_model_arch(model);
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    const int64_t sizes[] = {a->L,
+                             a->H,
+                             a->V,
+                             a->context,
+                             a->Nq,
+                             a->Nkv,
+                             a->D,
+                             a->q_rank,
+                             a->kv_rank,
+                             a->nope_dim,
+                             a->rope_dim,
+                             a->v_dim,
+                             a->E,
+                             a->K,
+                             a->F,
+                             a->F_shared,
+                             a->F_dense,
+                             a->n_mtp,
+                             a->rope.dim,
+                             a->router.n_groups,
+                             a->router.n_groups_kept};
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        mix(&hash, (uint64_t)sizes[i]);
+    }
+    mix(&hash, (uint64_t)a->attention);
+    mix(&hash, (uint64_t)a->qk_norm);
+    mix(&hash, (uint64_t)a->router.score);
+    mix(&hash, (uint64_t)a->router.group_score);
+    mix(&hash, (uint64_t)(a->tied_embeddings | a->qkv_bias << 1 | a->o_bias << 2 |
+                          a->rope.interleaved << 3 | a->router.choice_bias << 4 |
+                          a->router.normalise << 5));
+    mix_float(&hash, a->norm_eps);
+    mix_float(&hash, a->mla_norm_eps);
+    mix_float(&hash, a->clip_qkv);
+    mix_float(&hash, a->softmax_scale);
+    mix_float(&hash, a->router.scale);
+    mix_float(&hash, a->router.normalise_eps);
+    mix_float(&hash, a->rope.attention_factor);
+    for (int64_t i = 0; i < a->rope.dim / 2; i++) {
+        mix_float(&hash, a->rope.inv_freq[i]);
+    }
+    for (int role = 0; role < TT_ROLE_COUNT; role++) {
+        bool of_expert =
+            role == TT_ROLE_EXPERT_GATE || role == TT_ROLE_EXPERT_UP || role == TT_ROLE_EXPERT_DOWN;
+        bool of_layer = role > TT_ROLE_HEAD;
+        for (int64_t l = 0; l < (of_layer ? a->L : 1); l++) {
+            for (int64_t e = 0; e < (of_expert ? a->E : 1); e++) {
+                mix_tensor(&hash, model, (tt_role)role, l, e);
+            }
+        }
+    }
+    return hash;
+}
+
+tt_status tti_cli_session_open(tti_cli_session *session, const tti_cli_options *options,
+                               tti_cli_launch *launch, const char *path)
+{
+    memset(session, 0, sizeof(*session));
+    session->options = options;
+    session->launch = launch;
+    session->bar_percent = -1;
+    tt_status mine = tt_model_open(path, &session->model);
+    if (mine == TT_OK && options->trace && launch->rank == 0) {
+        session->trace = fopen(options->trace, "w");
+        if (!session->trace) {
+            mine = TT_FAIL(TT_ERR_USAGE, "--trace %s cannot be written", options->trace);
+        }
+    }
+    if (mine == TT_OK && options->trace) {
+        mine = tt_trace_enable(TRACE_SPANS);
+        tt_trace_name_thread("main");
+    }
+    TT_TRY(tt_world_agree(launch->world, mine));
+    uint64_t hash = model_hash(session->model);
+    TT_TRY(tt_world_check_equal(launch->world, "the model", &hash, sizeof(hash)));
+    return TT_OK;
+}
+
+int64_t tti_cli_session_context(const tti_cli_session *session)
+{
+    int64_t model_context = tt_model_arch(session->model)->context;
+    int64_t asked = session->options->context;
+    return asked > 0 && asked < model_context ? asked : model_context;
+}
+
+/* All that steers computation, as text, so that a difference between ranks is found before it
+ * becomes a wrong answer. */
+static tt_status check_options_equal(tti_cli_session *session, const tt_layout_params *p)
+{
+    char text[OPTIONS_TEXT_BYTES] = {0};
+    snprintf(text, sizeof(text),
+             "dp %d tp %d ep %d etp %d split %s weights %d wire %d %d kv %d context %lld "
+             "kv-memory %lld max-batch %lld prefill-chunk %lld act %d kernels %s deadline %g",
+             p->dp, p->tp, p->ep, p->etp, p->split ? p->split : "-", (int)p->weights, (int)p->wire,
+             (int)p->wire_back, (int)p->kv, (long long)session->options->context,
+             (long long)p->kv_memory_bytes, (long long)session->options->max_batch,
+             (long long)p->prefill_chunk, session->options->act, ttk_set_name(),
+             session->options->deadline_s);
+    return tt_world_check_equal(session->launch->world, "the options and the kernel set", text,
+                                sizeof(text));
+}
+
+/* Holds the layout against what every node has now: the least that any of its ranks sees. */
+static tt_status check_memory(tti_cli_session *session)
+{
+    tt_world *world = session->launch->world;
+    uint64_t mine = tt_topology_get_info(session->launch->topology)->memory_available_bytes;
+    uint64_t limit = (uint64_t)session->options->memory_limit;
+    if (limit > 0 && (mine == 0 || mine > limit)) {
+        mine = limit;
+    }
+    int n_nodes = tt_world_n_nodes(world);
+    uint64_t *of_rank = calloc((size_t)session->launch->size, sizeof(*of_rank));
+    uint64_t *of_node = calloc((size_t)n_nodes, sizeof(*of_node));
+    tt_status status =
+        of_rank && of_node ? TT_OK : TT_FAIL(TT_ERR_NOMEM, "no memory for %d nodes", n_nodes);
+    status = tt_world_agree(world, status);
+    if (status == TT_OK) {
+        status = tt_world_allgather(world, &mine, sizeof(mine), of_rank);
+    }
+    if (status == TT_OK) {
+        for (int r = 0; r < session->launch->size; r++) {
+            uint64_t *node = &of_node[tt_world_node(world, r)];
+            if (of_rank[r] > 0 && (*node == 0 || of_rank[r] < *node)) {
+                *node = of_rank[r];
+            }
+        }
+        status = tt_world_agree(world, tt_plan_check_fit(session->model, session->layout, of_node));
+    }
+    free(of_rank);
+    free(of_node);
+    return status;
+}
+
+static tt_status make_layout(tti_cli_session *session, const tti_cli_needs *needs)
+{
+    tti_cli_launch *launch = session->launch;
+    tt_layout_params params = tti_cli_layout_params(session->options);
+    params.n_ranks = launch->size;
+    if (params.max_batch == 0) {
+        params.max_batch =
+            needs->n_sequences < DEFAULT_MAX_BATCH ? needs->n_sequences : DEFAULT_MAX_BATCH;
+        if (params.max_batch < 1) {
+            params.max_batch = 1;
+        }
+    }
+    if (params.context == 0) {
+        /* Room for the sequences that are known beforehand, not for all that the model could take.
+         * */
+        int64_t context = tti_cli_session_context(session);
+        params.context = needs->longest > 0 && needs->longest < context ? needs->longest : context;
+    }
+    int *node_of_rank = calloc((size_t)launch->size, sizeof(*node_of_rank));
+    tt_status mine =
+        node_of_rank ? TT_OK : TT_FAIL(TT_ERR_NOMEM, "no memory for %d ranks", launch->size);
+    if (mine == TT_OK) {
+        for (int r = 0; r < launch->size; r++) {
+            node_of_rank[r] = tt_world_node(launch->world, r);
+        }
+        params.node_of_rank = node_of_rank;
+        mine = tt_layout_create(tt_model_arch(session->model), &params, &session->layout);
+    }
+    free(node_of_rank);
+    TT_TRY(check_options_equal(session, &params));
+    TT_TRY(tt_world_agree(launch->world, mine));
+    uint64_t hash = tt_layout_hash(session->layout);
+    TT_TRY(tt_world_check_equal(launch->world, "the layout", &hash, sizeof(hash)));
+    return check_memory(session);
+}
+
+/* The loading bar of rank 0, only for eyes: a terminal, and more than half a second of work. */
+static void show_loading(void *arg, uint64_t read_bytes, uint64_t total_bytes)
+{
+    tti_cli_session *session = arg;
+    if (total_bytes == 0 ||
+        tt_now_ns() - session->load_begin_ns < (uint64_t)BAR_AFTER_MS * NS_PER_MS) {
+        return;
+    }
+    int percent = (int)(100.0 * (double)read_bytes / (double)total_bytes);
+    if (percent == session->bar_percent) {
+        return;
+    }
+    session->bar_percent = percent;
+    char bar[BAR_WIDTH + 1];
+    int filled = percent * BAR_WIDTH / 100;
+    for (int i = 0; i < BAR_WIDTH; i++) {
+        bar[i] = i < filled ? '#' : '.';
+    }
+    bar[BAR_WIDTH] = 0;
+    fprintf(stderr, "\rloading [%s] %3d %%  %.1f of %.1f MiB (rank 0) ", bar, percent,
+            (double)read_bytes / TTI_CLI_MIB, (double)total_bytes / TTI_CLI_MIB);
+}
+
+tt_status tti_cli_session_start(tti_cli_session *session, const tti_cli_needs *needs)
+{
+    tti_cli_launch *launch = session->launch;
+    tti_cli_needs agreed = *needs;
+    TT_TRY(tt_world_bcast(launch->world, &agreed, sizeof(agreed), 0));
+    TT_TRY(make_layout(session, &agreed));
+
+    /* A communication thread of its own wants a core of its own. */
+    int n_threads = launch->cpus.n_threads;
+    if (tt_world_progress_mode(launch->world) == TT_PROGRESS_THREAD &&
+        session->options->threads == 0 && n_threads > 1) {
+        n_threads--;
+    }
+    tt_stream_params stream = {
+        .name = "compute", .n_threads = n_threads, .join_caller = true, .cpu = launch->cpus.cpu};
+    TT_TRY(tt_world_agree(launch->world, tt_stream_create(&stream, &session->compute)));
+
+    bool bar = launch->rank == 0 && !session->options->quiet && isatty(STDERR_FILENO);
+    tt_engine_params params = {.model = session->model,
+                               .layout = session->layout,
+                               .world = launch->world,
+                               .compute = session->compute,
+                               .node = launch->cpus.node,
+                               .n_known_ids = (int32_t)agreed.n_known_ids,
+                               .loading = bar ? show_loading : NULL,
+                               .loading_arg = session};
+    session->load_begin_ns = tt_now_ns();
+    tt_status status = tt_engine_create(&params, &session->engine);
+    if (session->bar_percent >= 0) {
+        fprintf(stderr, "\r%*s\r", BAR_WIDTH + 60, ""); /* wipes the bar */
+    }
+    TT_TRY(status);
+    if (session->options->trace) {
+        TT_TRY(tt_world_barrier(launch->world));
+        session->trace_origin_ns = tt_now_ns();
+    }
+    tt_phase_reset();
+    return TT_OK;
+}
+
+int tti_cli_session_end(tti_cli_session *session, tti_cli_launch *launch, tt_status status)
+{
+    tti_cli_launch_tell(launch, status);
+    if (session->trace) {
+        fclose(session->trace);
+        session->trace = NULL;
+    }
+    tt_engine_destroy(&session->engine);
+    tt_stream_destroy(&session->compute);
+    tt_layout_destroy(&session->layout);
+    tt_model_close(&session->model);
+    return tti_cli_launch_end(launch, status);
+}

@@ -1,0 +1,55 @@
+/* session.h - a model at work on the ranks of a launch: opened, laid out, checked, loaded. Shared
+ * by run and score.
+ * MPI: all functions are collective on the launch's world unless they say otherwise; statuses are
+ * agreed. */
+#ifndef TTI_CLI_SESSION_H
+#define TTI_CLI_SESSION_H
+#include "launch.h"
+#include "tutti/engine.h"
+#include "tutti/model.h"
+#include "tutti/plan.h"
+#include "tutti/stream.h"
+
+typedef struct tti_cli_session {
+    const tti_cli_options *options;
+    tti_cli_launch *launch;
+    tt_model *model;
+    tt_layout *layout;
+    tt_stream *compute;
+    tt_engine *engine;
+    FILE *trace;              /* rank 0, with --trace */
+    uint64_t trace_origin_ns; /* the same instant on all ranks */
+    uint64_t load_begin_ns;   /* of the loading bar */
+    int bar_percent;          /* last printed; -1 = none */
+} tti_cli_session;
+
+/* What the sequences of a run need; rank 0's values count. */
+typedef struct tti_cli_needs {
+    int64_t n_sequences;
+    int64_t longest;     /* most tokens of one sequence, prompt and new; 0 = the whole context */
+    int64_t n_known_ids; /* ids from here on are never drawn; 0 = all are known */
+} tti_cli_needs;
+
+/* Opens the model on each rank and checks that all see the same one. */
+tt_status tti_cli_session_open(tti_cli_session *session, const tti_cli_options *options,
+                               tti_cli_launch *launch, const char *path);
+/* Lays out, checks that it fits into every node's memory before any weight is read, loads. */
+tt_status tti_cli_session_start(tti_cli_session *session, const tti_cli_needs *needs);
+/* The tokens that a sequence may have: --context, or the model's own. Not collective. */
+int64_t tti_cli_session_context(const tti_cli_session *session);
+/* Tells the agreed status, closes the session (which may never have been opened, or half), ends the
+ * launch; returns the exit code. */
+int tti_cli_session_end(tti_cli_session *session, tti_cli_launch *launch, tt_status status);
+
+/* ---- figures.c: what is said on stderr when the work is done ---- */
+typedef struct tti_cli_work {
+    int64_t n_prompts, prompt_tokens, new_tokens;
+    double first_token_s; /* until the last prompt had its first token */
+    double total_s;
+    bool sampled;
+    int64_t seed;
+} tti_cli_work;
+/* Figures, phases (--log-view) and timeline (--trace). `work` is rank 0's. */
+tt_status tti_cli_session_report(tti_cli_session *session, const tti_cli_work *work);
+
+#endif

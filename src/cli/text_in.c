@@ -1,0 +1,172 @@
+/* text_in.c - reads what users give: hostile until parsed, so every number is checked and every
+ * fault has its line. */
+#include "config.h"
+#include "text_in.h"
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    READ_BYTES = 1 << 16,  /* one read */
+    MAX_MESSAGES = 100000, /* of one chat; far above any context */
+    SHOWN_BYTES = 24       /* of a bad word in a message */
+};
+
+const char *tti_cli_input_name(const char *path)
+{
+    return strcmp(path, "-") == 0 ? "stdin" : path;
+}
+
+tt_status tti_cli_open_input(const char *path, FILE **file_out)
+{
+    FILE *file = strcmp(path, "-") == 0 ? stdin : fopen(path, "rb");
+    TT_CHECK(file, TT_ERR_FILE, "%s cannot be opened: %s", path, strerror(errno));
+    *file_out = file;
+    return TT_OK;
+}
+
+void tti_cli_close_input(FILE *file)
+{
+    if (file && file != stdin) {
+        fclose(file);
+    }
+}
+
+tt_status tti_cli_read_all(FILE *file, const char *name, tt_text *text)
+{
+    char piece[READ_BYTES];
+    for (;;) {
+        errno = 0;
+        size_t n = fread(piece, 1, sizeof(piece), file);
+        TT_TRY(tt_text_append(text, piece, n));
+        if (n < sizeof(piece)) {
+            TT_CHECK(!ferror(file), TT_ERR_IO, "%s cannot be read: %s", name, strerror(errno));
+            return TT_OK;
+        }
+    }
+}
+
+tt_status tti_cli_parse_ids(const char *text, size_t n, int64_t limit, tt_status code,
+                            const char *where, tt_ids *ids)
+{
+    size_t at = 0, end = n;
+    while (at < end && isspace((unsigned char)text[at])) {
+        at++;
+    }
+    while (end > at && isspace((unsigned char)text[end - 1])) {
+        end--;
+    }
+    if (end - at >= 2 && text[at] == '[' && text[end - 1] == ']') {
+        at++;
+        end--;
+    }
+    while (at < end) {
+        if (text[at] == ',' || isspace((unsigned char)text[at])) {
+            at++;
+            continue;
+        }
+        size_t begin = at;
+        int64_t id = 0;
+        while (at < end && text[at] >= '0' && text[at] <= '9' && id <= INT32_MAX) {
+            id = id * 10 + (text[at] - '0');
+            at++;
+        }
+        bool whole = at > begin && id <= INT32_MAX &&
+                     (at == end || text[at] == ',' || isspace((unsigned char)text[at]));
+        if (!whole) {
+            size_t shown = begin;
+            while (shown < end && shown - begin < SHOWN_BYTES && text[shown] != ',' &&
+                   isprint((unsigned char)text[shown]) && text[shown] != ' ') {
+                shown++;
+            }
+            return TT_FAIL(code, "%s: '%.*s' is no token id", where, (int)(shown - begin),
+                           text + begin);
+        }
+        TT_CHECK(limit == 0 || id < limit, code, "%s: id %lld is outside the vocabulary of %lld",
+                 where, (long long)id, (long long)limit);
+        int32_t small = (int32_t)id;
+        TT_TRY(tt_ids_append(ids, &small, 1));
+    }
+    return TT_OK;
+}
+
+tt_status tti_cli_json_ids(const json_t *array, int64_t limit, const char *where, tt_ids *ids)
+{
+    TT_CHECK(json_is_array(array), TT_ERR_FILE, "%s: ids must be a list of numbers", where);
+    for (size_t i = 0; i < json_array_size(array); i++) {
+        const json_t *item = json_array_get(array, i);
+        TT_CHECK(json_is_integer(item), TT_ERR_FILE, "%s: id %zu is no whole number", where, i);
+        json_int_t id = json_integer_value(item);
+        TT_CHECK(id >= 0 && id <= INT32_MAX && (limit == 0 || id < limit), TT_ERR_FILE,
+                 "%s: id %lld is outside the vocabulary of %lld", where, (long long)id,
+                 (long long)(limit ? limit : INT32_MAX));
+        int32_t small = (int32_t)id;
+        TT_TRY(tt_ids_append(ids, &small, 1));
+    }
+    return TT_OK;
+}
+
+tt_status tti_cli_parse_json(const char *text, size_t n, const char *where, json_t **json_out)
+{
+    json_error_t error;
+    json_t *json =
+        json_loadb(text, n, JSON_DECODE_ANY | JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &error);
+    TT_CHECK(json, TT_ERR_FILE, "%s is not JSON: %s", where, error.text);
+    *json_out = json;
+    return TT_OK;
+}
+
+tt_status tti_cli_encode_messages(const tt_tokenizer *tokenizer, const json_t *messages,
+                                  const char *where, tt_ids *ids)
+{
+    TT_CHECK(json_is_array(messages), TT_ERR_FILE,
+             "%s: messages must be a list of {\"role\", \"content\"}", where);
+    size_t n = json_array_size(messages);
+    TT_CHECK(n > 0 && n <= MAX_MESSAGES, TT_ERR_FILE, "%s: %zu messages; 1 to %d are allowed",
+             where, n, MAX_MESSAGES);
+    tt_chat_message *list = calloc(n, sizeof(*list));
+    TT_CHECK(list, TT_ERR_NOMEM, "no memory for %zu messages", n);
+    tt_status status = TT_OK;
+    for (size_t i = 0; i < n && status == TT_OK; i++) {
+        const json_t *message = json_array_get(messages, i);
+        const json_t *role = json_object_get(message, "role");
+        const json_t *content = json_object_get(message, "content");
+        if (!json_is_string(role) || !json_is_string(content)) {
+            status = TT_FAIL(TT_ERR_FILE, "%s: message %zu needs a role and a content, both text",
+                             where, i + 1);
+        } else if (strlen(json_string_value(content)) != json_string_length(content) ||
+                   strlen(json_string_value(role)) != json_string_length(role)) {
+            status = TT_FAIL(TT_ERR_FILE, "%s: message %zu holds a NUL character", where, i + 1);
+        } else {
+            list[i].role = json_string_value(role);
+            list[i].content = json_string_value(content);
+        }
+    }
+    if (status == TT_OK) {
+        status = tt_tokenizer_encode_chat(tokenizer, list, n, ids);
+    }
+    free(list);
+    return status;
+}
+
+void tti_cli_print_ids_json(FILE *out, const int32_t *ids, size_t n)
+{
+    fputc('[', out);
+    for (size_t i = 0; i < n; i++) {
+        fprintf(out, "%s%d", i ? "," : "", ids[i]);
+    }
+    fputc(']', out);
+}
+
+json_t *tti_cli_ids_to_json(const int32_t *ids, size_t n)
+{
+    json_t *array = json_array();
+    for (size_t i = 0; array && i < n; i++) {
+        if (json_array_append_new(array, json_integer(ids[i])) != 0) {
+            json_decref(array);
+            array = NULL;
+        }
+    }
+    return array;
+}

@@ -1,0 +1,38 @@
+/* text_in.h - reading texts, id lists and JSON lines from files and stdin.
+ * Errors name the file ("stdin" for "-") and the line. MPI: none. */
+#ifndef TTI_CLI_TEXT_IN_H
+#define TTI_CLI_TEXT_IN_H
+#include <jansson.h>
+#include <stdio.h>
+#include "tutti/tokenizer.h"
+
+/* "-" is stdin. Errors: TT_ERR_FILE. */
+tt_status tti_cli_open_input(const char *path, FILE **file_out);
+/* Closes unless it is stdin. */
+void tti_cli_close_input(FILE *file);
+/* The name for messages. */
+const char *tti_cli_input_name(const char *path);
+/* Appends all that is left of the file to text. Errors: TT_ERR_IO, TT_ERR_NOMEM. */
+tt_status tti_cli_read_all(FILE *file, const char *name, tt_text *text);
+
+/* Appends the ids of a list parted by commas or white space; a JSON array's brackets are allowed
+ * around it. Ids lie in [0, limit); limit 0 means only that they are int32. `where` is for
+ * messages: "--ids", "FILE line 3". Errors: `code`. */
+tt_status tti_cli_parse_ids(const char *text, size_t n, int64_t limit, tt_status code,
+                            const char *where, tt_ids *ids);
+/* Appends the ids of a JSON array. Errors: TT_ERR_FILE. */
+tt_status tti_cli_json_ids(const json_t *array, int64_t limit, const char *where, tt_ids *ids);
+/* Parses one JSON value (any type) from text[n]; a new reference. Errors: TT_ERR_FILE with
+ * jansson's words. */
+tt_status tti_cli_parse_json(const char *text, size_t n, const char *where, json_t **json_out);
+
+/* Appends the ids of a chat given as a JSON list of {"role", "content"}. Errors: TT_ERR_FILE, those
+ * of tt_tokenizer_encode_chat. */
+tt_status tti_cli_encode_messages(const tt_tokenizer *tokenizer, const json_t *messages,
+                                  const char *where, tt_ids *ids);
+/* [1,2,3] as text on out. */
+void tti_cli_print_ids_json(FILE *out, const int32_t *ids, size_t n);
+/* A JSON array; a new reference or NULL. */
+json_t *tti_cli_ids_to_json(const int32_t *ids, size_t n);
+
+#endif

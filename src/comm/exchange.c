@@ -1,0 +1,485 @@
+/* exchange.c - life of an exchange: parameters that all ranks must share, one window part per source, buffers for far peers.
+ *
+ * Everything is sized for the worst case (all tokens of all sources to one owner), because a full buffer in the middle of a step
+ * has no good answer. Buffers for messages are reserved address space; pages that no message reaches are never touched. */
+#include "exchange_internal.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "tutti/memory.h"
+
+enum {
+    DEFAULT_HANDLES = 3,
+    MAX_HANDLES = 64,       /* tags */
+    MAX_WIDTH = 1024
+};
+
+/* ---- sizes ---- */
+
+int tti_part_bounds(const tt_exchange_params *params, int part, int64_t *begin_out, int64_t *end_out)
+{
+    bool is_whole = params->width <= 1 || !params->back_columns;
+    *begin_out = is_whole ? 0 : params->back_columns[part];
+    *end_out = is_whole ? params->H : params->back_columns[part + 1];
+    return part;
+}
+
+static int width_of(const tt_exchange_params *params)
+{
+    return params->width == 0 ? 1 : params->width;
+}
+
+void tti_exchange_measure(const tt_exchange_params *params, int n_far_owners,
+                          tti_exchange_layout *layout_out)
+{
+    tti_exchange_layout l = {0};
+    int width = width_of(params);
+    size_t tokens = (size_t)params->max_tokens, owners = (size_t)params->n_owners;
+    size_t choices = tokens * (size_t)params->K, entries = choices * (size_t)width;
+    size_t back_element = tti_wire_element_bytes(params->wire_back);
+    l.row_bytes = (size_t)params->H * tti_wire_element_bytes(params->wire);
+    l.row_stride = tti_align(l.row_bytes);
+    l.share = tti_align(sizeof(tti_pub));
+    l.ret = l.share + owners * sizeof(tti_share);
+    l.group = l.ret + owners * sizeof(tti_return);
+    l.index = l.group + tti_align(entries * sizeof(tti_group));
+    l.rows = l.index + tti_align(entries * sizeof(int32_t));
+    l.back = l.rows + tokens * l.row_stride;
+    /* Each owner's results start at a line, after a header if they come as a message. */
+    size_t back = owners * (size_t)(TTI_HEADER_BYTES + TTI_LINE), widest = 0;
+    for (int w = 0; w < width; w++) {
+        int64_t begin = 0, end = 0;
+        tti_part_bounds(params, w, &begin, &end);
+        size_t part = (size_t)(end - begin) * back_element;
+        back += choices * tti_align(part);
+        widest = part > widest ? part : widest;
+    }
+    l.handle_bytes = l.back + tti_align(back);
+    /* One owner rank gets at most one entry per choice. */
+    size_t head = tti_align(TTI_HEADER_BYTES + choices * (sizeof(tti_group) + sizeof(int32_t)));
+    l.message_bytes = head + tokens * l.row_bytes;
+    if (l.message_bytes < TTI_HEADER_BYTES + TTI_FAIL_TEXT_BYTES) {
+        l.message_bytes = TTI_HEADER_BYTES + TTI_FAIL_TEXT_BYTES;
+    }
+    l.message_bytes = tti_align(l.message_bytes);
+    l.result_bytes = tti_align(TTI_HEADER_BYTES + choices * widest);
+    size_t far = (size_t)n_far_owners, copies = (size_t)params->K * (size_t)width;
+    copies = copies < far ? copies : far; /* a row goes to at most so many far owners */
+    l.pool_bytes = far * (size_t)(TTI_HEADER_BYTES + TTI_FAIL_TEXT_BYTES + 2 * TTI_LINE) +
+                   entries * (sizeof(tti_group) + sizeof(int32_t)) + tokens * copies * l.row_bytes;
+    *layout_out = l;
+}
+
+static int n_handles_of(const tt_exchange_params *params)
+{
+    return params->n_handles == 0 ? DEFAULT_HANDLES : params->n_handles;
+}
+
+static int find_rank(const int *list, int n, int rank)
+{
+    for (int i = 0; i < n; i++) {
+        if (list[i] == rank) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+static int count_far(const int *list, int n, const int *node_of_rank, int rank)
+{
+    int far = 0;
+    for (int i = 0; i < n; i++) {
+        far += node_of_rank[list[i]] != node_of_rank[rank];
+    }
+    return far;
+}
+
+uint64_t tt_exchange_memory_bytes(const tt_exchange_params *params, const int *node_of_rank, int n_ranks,
+                                  int rank)
+{
+    if (rank < 0 || rank >= n_ranks) {
+        return 0;
+    }
+    tti_exchange_layout l;
+    bool is_source = find_rank(params->source, params->n_sources, rank) >= 0;
+    bool is_owner = find_rank(params->owner, params->n_owners, rank) >= 0;
+    int far_owners = is_source ? count_far(params->owner, params->n_owners, node_of_rank, rank) : 0;
+    int far_sources = is_owner ? count_far(params->source, params->n_sources, node_of_rank, rank) : 0;
+    tti_exchange_measure(params, far_owners, &l);
+    uint64_t per_handle = is_source ? l.handle_bytes + (far_owners ? l.pool_bytes : 0) : 0;
+    per_handle += (uint64_t)far_sources * (l.message_bytes + l.result_bytes);
+    return per_handle * (uint64_t)n_handles_of(params);
+}
+
+/* ---- parameters ---- */
+
+static tt_status check_ranks(const char *what, const int *list, int n, int size)
+{
+    TT_CHECK(n >= 1 && list, TT_ERR_ARG, "an exchange without %ss", what);
+    for (int i = 0; i < n; i++) {
+        TT_CHECK(list[i] >= 0 && list[i] < size && (i == 0 || list[i] > list[i - 1]), TT_ERR_ARG,
+                 "%s %d of %d is rank %d: not an ascending list of ranks below %d", what, i, n, list[i],
+                 size);
+    }
+    return TT_OK;
+}
+
+static tt_status check_params(const tt_world *world, const tt_exchange_params *p)
+{
+    int width = width_of(p), n_handles = n_handles_of(p);
+    TT_CHECK(p->H >= 1 && p->K >= 1 && p->max_tokens >= 1, TT_ERR_ARG,
+             "exchange of %lld tokens with %lld choices and rows of %lld", (long long)p->max_tokens,
+             (long long)p->K, (long long)p->H);
+    TT_CHECK(width >= 1 && width <= MAX_WIDTH && n_handles >= 1 && n_handles <= MAX_HANDLES, TT_ERR_ARG,
+             "exchange of width %d with %d handles", width, n_handles);
+    TT_CHECK(p->H <= INT32_MAX && p->max_tokens <= INT32_MAX / width &&
+                 p->K <= INT32_MAX / width / p->max_tokens,
+             TT_ERR_ARG, "exchange of %lld tokens x %lld choices x %d parts: more than 2^31 entries",
+             (long long)p->max_tokens, (long long)p->K, width);
+    TT_CHECK((p->wire == TT_WIRE_F32 || p->wire == TT_WIRE_BF16) &&
+                 (p->wire_back == TT_WIRE_F32 || p->wire_back == TT_WIRE_BF16),
+             TT_ERR_ARG, "wire formats %d and %d", (int)p->wire, (int)p->wire_back);
+    TT_TRY(check_ranks("source", p->source, p->n_sources, world->size));
+    TT_TRY(check_ranks("owner", p->owner, p->n_owners, world->size));
+    TT_CHECK(width == 1 || p->back_columns, TT_ERR_ARG, "width %d without back_columns", width);
+    for (int w = 0; w < width && width > 1; w++) {
+        TT_CHECK(p->back_columns[0] == 0 && p->back_columns[width] == p->H &&
+                     p->back_columns[w] <= p->back_columns[w + 1],
+                 TT_ERR_ARG, "back_columns part %d is [%lld, %lld) of %lld", w,
+                 (long long)p->back_columns[w], (long long)p->back_columns[w + 1], (long long)p->H);
+    }
+    return TT_OK;
+}
+
+/* Every field by itself, so that the message names it. */
+static tt_status check_equal(tt_world *world, const tt_exchange_params *p)
+{
+    const struct {
+        const char *what;
+        int64_t value;
+    } fields[] = {
+        {"exchange row width H", p->H},
+        {"exchange choices K", p->K},
+        {"exchange max_tokens", p->max_tokens},
+        {"exchange n_handles", n_handles_of(p)},
+        {"exchange wire format", (int64_t)p->wire},
+        {"exchange wire_back format", (int64_t)p->wire_back},
+        {"exchange n_sources", p->n_sources},
+        {"exchange n_owners", p->n_owners},
+        {"exchange width", width_of(p)},
+    };
+    for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
+        TT_TRY(tt_world_check_equal(world, fields[i].what, &fields[i].value, sizeof(fields[i].value)));
+    }
+    TT_TRY(tt_world_check_equal(world, "exchange list of sources", p->source,
+                                (size_t)p->n_sources * sizeof(int)));
+    TT_TRY(tt_world_check_equal(world, "exchange list of owners", p->owner,
+                                (size_t)p->n_owners * sizeof(int)));
+    if (width_of(p) > 1) {
+        TT_TRY(tt_world_check_equal(world, "exchange back_columns", p->back_columns,
+                                    ((size_t)p->width + 1) * sizeof(int64_t)));
+    }
+    return TT_OK;
+}
+
+/* ---- memory ---- */
+
+static tt_status alloc_array(void *pointer_out, size_t n, size_t bytes)
+{
+    void *data = calloc(n ? n : 1, bytes);
+    TT_CHECK(data, TT_ERR_NOMEM, "no memory for %llu x %llu bytes of an exchange", (unsigned long long)n,
+             (unsigned long long)bytes);
+    memcpy(pointer_out, &data, sizeof(data));
+    return TT_OK;
+}
+
+static tt_status alloc_requests(const tt_exchange *x, size_t bytes, MPI_Request **list_out)
+{
+    size_t n = tti_n_pieces(x->world, bytes);
+    TT_TRY(alloc_array(list_out, n, sizeof(MPI_Request)));
+    for (size_t i = 0; i < n; i++) {
+        (*list_out)[i] = MPI_REQUEST_NULL;
+    }
+    return TT_OK;
+}
+
+static tt_status alloc_source(tt_exchange *x, tti_handle *h)
+{
+    size_t tokens = (size_t)x->max_tokens, choices = tokens * (size_t)x->K;
+    size_t far = (size_t)x->n_far_owners, entries = choices * (size_t)x->width;
+    size_t copies = (size_t)x->K * (size_t)x->width < far ? (size_t)x->K * (size_t)x->width : far;
+    TT_TRY(alloc_array(&h->weight, choices, sizeof(*h->weight)));
+    TT_TRY(alloc_array(&h->result, entries, sizeof(*h->result)));
+    TT_TRY(alloc_array(&h->is_needed, tokens, sizeof(*h->is_needed)));
+    TT_TRY(alloc_array(&h->far_row, tokens * copies, sizeof(*h->far_row)));
+    TT_TRY(alloc_array(&h->far_owner, far, sizeof(*h->far_owner)));
+    if (far) {
+        void *pool = NULL;
+        TT_TRY(tt_memory_alloc("exchange messages", x->layout.pool_bytes, TT_MEMORY_ANY_NODE, &pool));
+        h->pool = pool;
+    }
+    int next = 0;
+    for (int o = 0; o < x->n_owners; o++) {
+        h->far_of_owner[o] = -1;
+        if (!tti_is_near(x->world, x->owner[o])) {
+            tti_far_owner *f = &h->far_owner[next];
+            f->rank = x->owner[o];
+            f->owner_id = o;
+            h->far_of_owner[o] = next++;
+            TT_TRY(alloc_requests(x, x->layout.message_bytes, &f->send));
+            TT_TRY(alloc_requests(x, x->layout.result_bytes, &f->receive));
+        }
+    }
+    return TT_OK;
+}
+
+static tt_status alloc_owner(tt_exchange *x, tti_handle *h)
+{
+    size_t far = (size_t)x->n_far_sources;
+    TT_TRY(alloc_array(&h->far_source, far, sizeof(*h->far_source)));
+    if (far) {
+        void *data = NULL;
+        TT_TRY(tt_memory_alloc("exchange receive buffers", far * x->layout.message_bytes,
+                               TT_MEMORY_ANY_NODE, &data));
+        h->messages = data;
+        TT_TRY(tt_memory_alloc("exchange result buffers", far * x->layout.result_bytes, TT_MEMORY_ANY_NODE,
+                               &data));
+        h->results = data;
+    }
+    int next = 0;
+    for (int s = 0; s < x->n_sources; s++) {
+        h->far_of_source[s] = -1;
+        if (!tti_is_near(x->world, x->source[s])) {
+            tti_far_source *f = &h->far_source[next];
+            f->rank = x->source[s];
+            f->source_id = s;
+            f->message = h->messages + (size_t)next * x->layout.message_bytes;
+            f->results = h->results + (size_t)next * x->layout.result_bytes;
+            h->far_of_source[s] = next++;
+            TT_TRY(alloc_requests(x, x->layout.message_bytes, &f->receive));
+            TT_TRY(alloc_requests(x, x->layout.result_bytes, &f->send));
+        }
+    }
+    return TT_OK;
+}
+
+static tt_status alloc_handle(tt_exchange *x, tti_handle *h)
+{
+    size_t n_owners = (size_t)x->n_owners, n_sources = (size_t)x->n_sources;
+    TT_TRY(alloc_array(&h->last_token, n_owners, sizeof(*h->last_token)));
+    TT_TRY(alloc_array(&h->n_rows, n_owners, sizeof(*h->n_rows)));
+    TT_TRY(alloc_array(&h->missing_owner, n_owners, sizeof(*h->missing_owner)));
+    TT_TRY(alloc_array(&h->far_of_owner, n_owners, sizeof(*h->far_of_owner)));
+    TT_TRY(alloc_array(&h->arrival, n_sources, sizeof(*h->arrival)));
+    TT_TRY(alloc_array(&h->order, n_sources, sizeof(*h->order)));
+    TT_TRY(alloc_array(&h->missing_source, n_sources, sizeof(*h->missing_source)));
+    TT_TRY(alloc_array(&h->far_of_source, n_sources, sizeof(*h->far_of_source)));
+    if (x->source_id >= 0) {
+        TT_TRY(alloc_source(x, h));
+    }
+    if (x->owner_id >= 0) {
+        TT_TRY(alloc_owner(x, h));
+    }
+    return TT_OK;
+}
+
+static void free_handle(tt_exchange *x, tti_handle *h)
+{
+    for (int i = 0; i < x->n_far_owners && h->far_owner; i++) {
+        free(h->far_owner[i].send);
+        free(h->far_owner[i].receive);
+    }
+    for (int i = 0; i < x->n_far_sources && h->far_source; i++) {
+        free(h->far_source[i].send);
+        free(h->far_source[i].receive);
+    }
+    tt_memory_free(h->pool, x->layout.pool_bytes);
+    tt_memory_free(h->messages, (size_t)x->n_far_sources * x->layout.message_bytes);
+    tt_memory_free(h->results, (size_t)x->n_far_sources * x->layout.result_bytes);
+    free(h->weight);
+    free(h->result);
+    free(h->is_needed);
+    free(h->far_row);
+    free(h->key_at);
+    free(h->last_token);
+    free(h->n_rows);
+    free(h->far_owner);
+    free(h->far_of_owner);
+    free(h->missing_owner);
+    free(h->arrival);
+    free(h->order);
+    free(h->missing_source);
+    free(h->far_source);
+    free(h->far_of_source);
+}
+
+static void free_exchange(tt_exchange *x)
+{
+    for (int i = 0; i < x->n_handles && x->handle; i++) {
+        free_handle(x, &x->handle[i]);
+    }
+    free(x->handle);
+    free(x->source);
+    free(x->owner);
+    free(x->back_columns);
+    free(x->near_stride);
+    free(x->part_bytes);
+    free(x->key);
+    free(x->key_owner);
+    free(x->key_local);
+    free(x->part_of);
+    free(x->peer_wait_ns);
+    free(x);
+}
+
+static tt_status copy_params(tt_exchange *x, const tt_exchange_params *p)
+{
+    const tt_world *world = x->world;
+    x->H = p->H;
+    x->K = p->K;
+    x->max_tokens = p->max_tokens;
+    x->n_handles = n_handles_of(p);
+    x->width = width_of(p);
+    x->wire = p->wire;
+    x->wire_back = p->wire_back;
+    x->n_sources = p->n_sources;
+    x->n_owners = p->n_owners;
+    size_t width = (size_t)x->width;
+    TT_TRY(alloc_array(&x->source, (size_t)p->n_sources, sizeof(int)));
+    TT_TRY(alloc_array(&x->owner, (size_t)p->n_owners, sizeof(int)));
+    TT_TRY(alloc_array(&x->back_columns, width + 1, sizeof(int64_t)));
+    TT_TRY(alloc_array(&x->near_stride, width, sizeof(size_t)));
+    TT_TRY(alloc_array(&x->part_bytes, width, sizeof(size_t)));
+    TT_TRY(alloc_array(&x->part_of, (size_t)p->n_owners, sizeof(int)));
+    TT_TRY(alloc_array(&x->peer_wait_ns, (size_t)world->size, sizeof(*x->peer_wait_ns)));
+    TT_TRY(alloc_array(&x->handle, (size_t)x->n_handles, sizeof(*x->handle)));
+    memcpy(x->source, p->source, (size_t)p->n_sources * sizeof(int));
+    memcpy(x->owner, p->owner, (size_t)p->n_owners * sizeof(int));
+    for (int w = 0; w < x->width; w++) {
+        tti_part_bounds(p, w, &x->back_columns[w], &x->back_columns[w + 1]);
+        x->part_bytes[w] = (size_t)(x->back_columns[w + 1] - x->back_columns[w]) *
+                           tti_wire_element_bytes(p->wire_back);
+        x->near_stride[w] = tti_align(x->part_bytes[w]);
+    }
+    x->source_id = find_rank(x->source, x->n_sources, world->rank);
+    x->owner_id = find_rank(x->owner, x->n_owners, world->rank);
+    x->n_far_owners =
+        x->source_id >= 0 ? count_far(x->owner, x->n_owners, world->node, world->rank) : 0;
+    x->n_far_sources =
+        x->owner_id >= 0 ? count_far(x->source, x->n_sources, world->node, world->rank) : 0;
+    tti_exchange_measure(p, x->n_far_owners, &x->layout);
+    for (int i = 0; i < x->n_handles; i++) {
+        x->handle[i].x = x;
+        x->handle[i].id = i;
+        TT_TRY(alloc_handle(x, &x->handle[i]));
+    }
+    return TT_OK;
+}
+
+/* ---- create, destroy ---- */
+
+static tt_status open_wire(tt_exchange *x)
+{
+    TT_TRY(tti_comm_dup(x->world, &x->comm));
+    tt_status st = TT_OK;
+    for (int i = 0; i < x->n_handles && st == TT_OK; i++) {
+        st = tti_wire_open(x, &x->handle[i]);
+    }
+    return st;
+}
+
+tt_status tt_exchange_create(tt_world *world, const tt_exchange_params *params, tt_exchange **exchange_out)
+{
+    TT_TRY(tt_world_agree(world, check_params(world, params)));
+    TT_TRY(check_equal(world, params));
+    tt_exchange *x = calloc(1, sizeof(*x));
+    tt_status st = TT_OK;
+    if (!x) {
+        st = TT_FAIL(TT_ERR_NOMEM, "no memory for an exchange");
+    } else {
+        x->world = world;
+        x->comm = MPI_COMM_NULL;
+        st = copy_params(x, params);
+    }
+    st = tt_world_agree(world, st);
+    if (st == TT_OK) {
+        size_t bytes = x->source_id >= 0 ? (size_t)x->n_handles * x->layout.handle_bytes : TTI_LINE;
+        st = tti_window_create(world, "the exchange windows", bytes, &x->window);
+    }
+    if (st == TT_OK) {
+        st = tt_world_agree(world, open_wire(x));
+    }
+    if (st != TT_OK) {
+        if (x) {
+            tt_exchange_destroy(&x);
+        }
+        return st;
+    }
+    *exchange_out = x;
+    return TT_OK;
+}
+
+void tt_exchange_destroy(tt_exchange **exchange)
+{
+    tt_exchange *x = *exchange;
+    *exchange = NULL;
+    if (!x) {
+        return;
+    }
+    tt_world *world = x->world;
+    if (!tt_world_is_broken(world)) {
+        tt_world_barrier(world); /* nobody reads our window any more */
+    }
+    for (int i = 0; i < x->n_handles && x->handle; i++) {
+        if (x->handle[i].op.advance) {
+            tti_wire_close(x, &x->handle[i]);
+        }
+    }
+    if (tt_world_is_broken(world)) {
+        x->handle = NULL; /* MPI may still write into its buffers: they stay until the process ends */
+        x->n_handles = 0;
+    }
+    tti_window_destroy(world, &x->window);
+    tti_comm_free(world, &x->comm);
+    free_exchange(x);
+}
+
+/* ---- the rest ---- */
+
+tt_status tti_handle_find(tt_exchange *x, int handle, tti_handle_stage stage, tti_handle **h_out)
+{
+    static const char *const names[] = {"free", "prepared", "under way"};
+    TT_CHECK(handle >= 0 && handle < x->n_handles, TT_ERR_ARG, "exchange handle %d of %d", handle,
+             x->n_handles);
+    tti_handle *h = &x->handle[handle];
+    TT_CHECK(h->stage == stage, TT_ERR_STATE, "exchange handle %d is %s, not %s", handle, names[h->stage],
+             names[stage]);
+    *h_out = h;
+    return TT_OK;
+}
+
+tt_exchange_counters tt_exchange_get_counters(const tt_exchange *exchange)
+{
+    uint64_t sum[TTI_COUNTERS] = {0};
+    for (int i = 0; i < exchange->n_handles; i++) {
+        for (int c = 0; c < TTI_COUNTERS; c++) {
+            sum[c] += atomic_load_explicit(&exchange->handle[i].count[c], memory_order_relaxed);
+        }
+    }
+    return (tt_exchange_counters){.uses = sum[TTI_COUNT_USES],
+                                  .rows_out = sum[TTI_COUNT_ROWS_OUT],
+                                  .rows_in = sum[TTI_COUNT_ROWS_IN],
+                                  .node_bytes = sum[TTI_COUNT_NODE_BYTES],
+                                  .wire_bytes_out = sum[TTI_COUNT_WIRE_OUT],
+                                  .wire_bytes_in = sum[TTI_COUNT_WIRE_IN],
+                                  .messages_out = sum[TTI_COUNT_MESSAGES],
+                                  .wait_ns = sum[TTI_COUNT_WAIT_NS],
+                                  .polls = sum[TTI_COUNT_POLLS]};
+}
+
+void tt_exchange_get_peer_waits(const tt_exchange *exchange, uint64_t *wait_ns)
+{
+    for (int r = 0; r < exchange->world->size; r++) {
+        wait_ns[r] = atomic_load_explicit(&exchange->peer_wait_ns[r], memory_order_relaxed);
+    }
+}

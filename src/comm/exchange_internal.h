@@ -1,0 +1,286 @@
+/* exchange_internal.h - the body of an exchange.
+ *
+ * Life of one use of a handle, and who may touch what:
+ *   source  prepare     writes shares, groups and the index into its window part (nobody reads: the last use is over)
+ *           dispatch    writes rows, then publishes its sequence number; sends a message to each far owner
+ *   owner   poll        sees the number (or the message), reads groups and rows in place
+ *           put_result  writes into the source's back region (near) or its own result message (far)
+ *           push        after the last group of a source: raises the return flag, or sends the message. An owner that got nothing
+ *                       returns as soon as it has seen the source's number, so that the source knows that all have read it.
+ *   source  combine     waits for the return of *every* owner; only then may the next use overwrite anything
+ * So no rank is more than one use ahead of another on a handle, and one copy of every buffer is enough. Near = on the same node. */
+#ifndef TUTTI_EXCHANGE_INTERNAL_H
+#define TUTTI_EXCHANGE_INTERNAL_H
+#include "comm_internal.h"
+#include "tutti/exchange.h"
+
+enum {
+    TTI_FAIL_TEXT_BYTES = 256, /* of a failed source's message that travels with its status */
+    TTI_SMALL_FLOATS = 16384   /* below this a copy is quicker than waking threads (64 KiB, a guess) */
+};
+
+/* ---- in a source's window, per handle ---- */
+typedef struct tti_pub {
+    alignas(TT_CACHE_LINE) _Atomic uint64_t seq; /* the use that is published */
+    uint64_t visible_ns;                          /* injected delay: not there before */
+    uint64_t epoch;
+    int32_t status;
+    int32_t pad;
+    char text[TTI_FAIL_TEXT_BYTES];
+} tti_pub;
+
+/* What one owner gets: entries [index_begin, + n_entries) of index[], one result each from back_begin on. */
+typedef struct tti_share {
+    alignas(TT_CACHE_LINE) int64_t index_begin;
+    int64_t n_entries;
+    int64_t group_begin;
+    int64_t n_groups;
+    int64_t back_begin; /* bytes */
+    int64_t n_rows;     /* distinct rows among the entries */
+} tti_share;
+
+typedef struct tti_return {
+    alignas(TT_CACHE_LINE) _Atomic uint64_t seq; /* the use that this owner has returned */
+    uint64_t visible_ns;
+} tti_return;
+
+/* Entries of one slot follow each other. */
+typedef struct tti_group {
+    int32_t slot; /* local number */
+    int32_t n;
+} tti_group;
+
+/* Offsets of those parts; equal on all ranks. M = max_tokens * K * width entries. */
+typedef struct tti_exchange_layout {
+    size_t share, ret, group, index, rows, back; /* within a handle */
+    size_t handle_bytes;
+    size_t row_bytes;   /* H elements of the wire type: as in messages */
+    size_t row_stride;  /* as in windows */
+    size_t message_bytes; /* longest message of rows from one source to one owner */
+    size_t pool_bytes;    /* all messages of rows of one source and use */
+    size_t result_bytes;  /* longest message of results */
+} tti_exchange_layout;
+
+/* ---- messages between nodes ---- */
+typedef struct tti_wire_header {
+    uint32_t magic;
+    int32_t status;
+    uint64_t seq;
+    uint64_t epoch;
+    uint64_t bytes; /* of the whole message, this header included */
+    uint64_t visible_ns;
+    int32_t n_rows, n_entries, n_groups;
+    int32_t rank;   /* of the sender */
+    int32_t handle;
+    int32_t pad;
+} tti_wire_header;
+enum { TTI_HEADER_BYTES = 64 };
+_Static_assert(sizeof(tti_wire_header) == TTI_HEADER_BYTES, "results start 64 bytes into a message");
+/* Rows: header, group[n_groups], index[n_entries], padding to 64, row[n_rows] (row_bytes each). With a bad status: header, text.
+ * Results: header, one part of a result row per entry. */
+
+/* A far owner, seen by a source. */
+typedef struct tti_far_owner {
+    int rank, owner_id;
+    unsigned char *message; /* within the pool */
+    size_t message_bytes;
+    size_t result_bytes;   /* of the message that will come back */
+    int64_t row_begin;     /* its rows in handle->far_row */
+    MPI_Request *send;     /* send[most pieces] */
+    MPI_Request *receive;  /* receive[most pieces] */
+    int n_send, n_receive;
+    bool is_receiving;     /* under mpi_lock */
+    _Atomic bool has_returned; /* release by progress when the whole message is here */
+} tti_far_owner;
+
+/* A far source, seen by an owner. */
+typedef enum tti_far_stage {
+    TTI_FAR_HEAD, /* its first piece is awaited */
+    TTI_FAR_REST, /* so are the others */
+    TTI_FAR_FULL, /* received, but our last results to it are still being sent */
+    TTI_FAR_HERE, /* the handle's thread may read */
+    TTI_FAR_DONE  /* the handle's thread has done with it and the results are to be sent */
+} tti_far_stage;
+typedef struct tti_far_source {
+    int rank, source_id;
+    unsigned char *message;  /* [message_bytes] */
+    unsigned char *results;  /* [result_bytes] */
+    size_t result_bytes;     /* of this use */
+    MPI_Request *receive;    /* receive[most pieces], persistent */
+    MPI_Request *send;       /* send[most pieces] */
+    int n_receive, n_send;
+    _Atomic int stage;       /* HERE -> DONE by the handle's thread, all else by progress */
+} tti_far_source;
+
+/* One source's rows in this use, seen by an owner. */
+typedef struct tti_arrival {
+    bool has_arrived;
+    const tti_group *group;
+    int64_t n_groups, next_group, n_left; /* n_left: not pushed yet */
+    int64_t next_entry, n_entries;
+    const int32_t *index;
+    const unsigned char *rows;
+    size_t row_bytes;
+    unsigned char *back; /* where entry 0's result goes */
+    size_t back_stride;
+    tti_far_source *far; /* NULL if near */
+} tti_arrival;
+
+typedef enum tti_handle_stage { TTI_HANDLE_FREE, TTI_HANDLE_PREPARED, TTI_HANDLE_FLYING } tti_handle_stage;
+
+/* Indices of tti_handle.count. */
+typedef enum tti_counter {
+    TTI_COUNT_USES,
+    TTI_COUNT_ROWS_OUT,
+    TTI_COUNT_ROWS_IN,
+    TTI_COUNT_NODE_BYTES,
+    TTI_COUNT_WIRE_OUT,
+    TTI_COUNT_WIRE_IN,
+    TTI_COUNT_MESSAGES,
+    TTI_COUNT_WAIT_NS,
+    TTI_COUNT_POLLS,
+    TTI_COUNTERS
+} tti_counter;
+
+typedef struct tti_handle {
+    tt_exchange *x;
+    int id;
+    tti_handle_stage stage;
+    uint64_t use; /* number of this use; the same on all ranks */
+    uint64_t epoch;
+    tt_status mine;
+    char mine_text[TTI_FAIL_TEXT_BYTES];
+
+    /* source */
+    int64_t T;
+    float *weight;   /* weight[max_tokens][K] */
+    int64_t *result; /* result[max_tokens][K][width]: byte offset in the back region, -1 = no choice */
+    bool *is_needed; /* is_needed[max_tokens]: the row has a choice */
+    int32_t *far_row; /* tokens in the order of the messages' rows, one far owner after the other */
+    int32_t *key_at;  /* key_at[n_keys]: counts, then the next entry of each key */
+    int64_t *last_token; /* last_token[n_owners] */
+    int64_t *n_rows;     /* n_rows[n_owners] */
+    tti_far_owner *far_owner; /* far_owner[n_far_owners] */
+    int *far_of_owner;        /* far_of_owner[n_owners]: index or -1 */
+    unsigned char *pool;
+    int *missing_owner; /* missing_owner[n_missing_owners]: owner ids whose results are awaited */
+    int n_missing_owners;
+
+    /* owner */
+    int part;             /* columns that this rank returns */
+    size_t part_bytes;    /* of one result on the wire */
+    int64_t part_columns;
+    int32_t max_local;
+    tti_arrival *arrival; /* arrival[n_sources] */
+    int *order;           /* order[n_arrived]: source ids by arrival */
+    int n_arrived, cursor, n_returned;
+    int *missing_source; /* missing_source[n_missing_sources] */
+    int n_missing_sources;
+    tti_far_source *far_source; /* far_source[n_far_sources] */
+    int *far_of_source;         /* far_of_source[n_sources]: index or -1 */
+    unsigned char *messages;    /* of all far sources */
+    unsigned char *results;
+
+    /* waiting */
+    tti_wait wait;
+    uint64_t idle_since_ns; /* nothing to compute since; 0 = busy */
+
+    /* progress; under mpi_lock */
+    tti_op op;
+    bool is_counted;      /* op is among the outstanding ones */
+    bool must_post;       /* this use's messages are to be sent */
+    _Atomic bool is_open; /* between dispatch_begin and the end of combine_end */
+    _Atomic bool is_sending; /* some send is not complete */
+
+    _Atomic uint64_t count[TTI_COUNTERS];
+} tti_handle;
+
+struct tt_exchange {
+    tt_world *world;
+    int64_t H, K, max_tokens;
+    int n_handles, width;
+    tt_wire wire, wire_back;
+    int *source, n_sources, *owner, n_owners;
+    int64_t *back_columns; /* back_columns[width + 1] */
+    int source_id, owner_id; /* of this rank, or -1 */
+    int n_far_owners, n_far_sources;
+    tti_exchange_layout layout;
+    size_t *near_stride; /* near_stride[width]: of a part of a result in the back region */
+    size_t *part_bytes;  /* part_bytes[width]: of a part of a result in a message */
+    tti_window window;
+    MPI_Comm comm;
+    tti_handle *handle; /* handle[n_handles] */
+
+    /* the map in force; a key is a (slot, part) pair, keys are sorted by (owner, local slot) */
+    bool has_map;
+    uint64_t epoch;
+    int64_t n_slots, n_keys, key_capacity;
+    int32_t *key;       /* key[n_slots][width] */
+    int32_t *key_owner; /* key_owner[n_keys]: owner id */
+    int32_t *key_local; /* key_local[n_keys] */
+    int *part_of;       /* part_of[n_owners]: -1 = serves nothing */
+    int32_t max_local;  /* of this rank */
+
+    _Atomic uint64_t *peer_wait_ns; /* peer_wait_ns[world size] */
+};
+
+static inline size_t tti_wire_element_bytes(tt_wire wire)
+{
+    return wire == TT_WIRE_F32 ? sizeof(float) : sizeof(tt_bf16);
+}
+
+/* The part of a source's window that belongs to a handle; the source must be near. */
+static inline unsigned char *tti_handle_part(const tt_exchange *x, int source_rank, int handle)
+{
+    unsigned char *base = x->window.base[x->world->node_rank[source_rank]];
+    return base + (size_t)handle * x->layout.handle_bytes;
+}
+
+static inline void tti_count(tti_handle *h, tti_counter which, uint64_t n)
+{
+    atomic_fetch_add_explicit(&h->count[which], n, memory_order_relaxed);
+}
+
+/* Injected delay: when something published now may be seen; 0 = at once. */
+static inline uint64_t tti_due(const tt_world *world)
+{
+    return world->delay_ns ? tt_now_ns() + world->delay_ns : 0;
+}
+
+static inline bool tti_is_due(uint64_t visible_ns)
+{
+    return visible_ns == 0 || tt_now_ns() >= visible_ns;
+}
+
+/* Finds the handle; TT_ERR_ARG or TT_ERR_STATE. */
+tt_status tti_handle_find(tt_exchange *x, int handle, tti_handle_stage stage, tti_handle **h_out);
+/* Offsets and sizes for these parameters. node_of_rank[n_ranks] tells how many owners are far from `rank`. */
+void tti_exchange_measure(const tt_exchange_params *params, int n_far_owners,
+                          tti_exchange_layout *layout_out);
+int tti_part_bounds(const tt_exchange_params *params, int part, int64_t *begin_out, int64_t *end_out);
+
+/* exchange_wire.c */
+tt_status tti_wire_open(tt_exchange *x, tti_handle *h);
+void tti_wire_close(tt_exchange *x, tti_handle *h);
+/* Fills the messages of rows (headers, groups, index) of a prepared use; rows are copied by the caller. */
+void tti_wire_pack_heads(tt_exchange *x, tti_handle *h);
+unsigned char *tti_wire_row(const tt_exchange *x, const tti_handle *h, const tti_far_owner *far,
+                            int64_t row);
+size_t tti_wire_message_bytes(const tt_exchange *x, const tti_share *share);
+/* Hands the messages to progress. */
+void tti_wire_post(tt_exchange *x, tti_handle *h);
+/* The results for a far source are all put. */
+void tti_wire_return(tt_exchange *x, tti_handle *h, tti_far_source *far);
+/* Waits until all that this use sends has left. */
+tt_status tti_wire_drain(tt_exchange *x, tti_handle *h);
+/* Takes the message of a far source in if it is here and due; checks all of it. */
+tt_status tti_wire_arrive(tt_exchange *x, tti_handle *h, tti_far_source *far, bool *has_arrived_out);
+tt_status tti_wire_returned(tt_exchange *x, tti_handle *h, tti_far_owner *far, bool *has_returned_out);
+
+/* exchange_rows.c */
+/* Notes what has arrived and returned. */
+tt_status tti_exchange_observe(tt_exchange *x, tti_handle *h);
+/* This rank as a source of itself: no waiting, no delay. */
+tt_status tti_exchange_arrive(tt_exchange *x, tti_handle *h, int source_id);
+
+#endif

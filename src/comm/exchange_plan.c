@@ -1,0 +1,313 @@
+/* exchange_plan.c - which row goes where: the owner map, and the plan of one use.
+ *
+ * A counting sort. set_owners numbers all (slot, part) pairs by (owner, local slot); prepare counts entries per number, which gives
+ * each owner's share, its groups and its results' places in one walk, and then drops every entry into its place. Cost is linear
+ * in entries and slots; nothing is allocated. */
+#include "exchange_internal.h"
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- owner map ---- */
+
+typedef struct key_record {
+    int32_t owner, local, slot, part;
+} key_record;
+
+static int compare_keys(const void *a, const void *b)
+{
+    const key_record *p = a, *q = b;
+    if (p->owner != q->owner) {
+        return p->owner < q->owner ? -1 : 1;
+    }
+    return (p->local > q->local) - (p->local < q->local);
+}
+
+static int owner_of_rank(const tt_exchange *x, int rank)
+{
+    int low = 0, high = x->n_owners - 1;
+    while (low <= high) {
+        int middle = low + (high - low) / 2;
+        if (x->owner[middle] == rank) {
+            return middle;
+        }
+        if (x->owner[middle] < rank) {
+            low = middle + 1;
+        } else {
+            high = middle - 1;
+        }
+    }
+    return -1;
+}
+
+static tt_status read_map(const tt_exchange *x, const tt_owner_map *map, key_record *record, int *part_of)
+{
+    for (int o = 0; o < x->n_owners; o++) {
+        part_of[o] = -1;
+    }
+    for (int64_t s = 0; s < map->n_slots; s++) {
+        for (int w = 0; w < x->width; w++) {
+            int rank = map->rank[s * x->width + w], local = map->local[s];
+            int o = owner_of_rank(x, rank);
+            TT_CHECK(o >= 0, TT_ERR_ARG, "slot %lld is given to rank %d, which is no owner", (long long)s,
+                     rank);
+            TT_CHECK(local >= 0, TT_ERR_ARG, "slot %lld has the local number %d", (long long)s, local);
+            TT_CHECK(part_of[o] < 0 || part_of[o] == w, TT_ERR_ARG,
+                     "rank %d serves slot %lld as part %d and others as part %d: a rank returns one part",
+                     rank, (long long)s, w, part_of[o]);
+            part_of[o] = w;
+            record[s * x->width + w] = (key_record){o, local, (int32_t)s, w};
+        }
+    }
+    int64_t n = map->n_slots * x->width;
+    qsort(record, (size_t)n, sizeof(*record), compare_keys);
+    for (int64_t i = 1; i < n; i++) {
+        TT_CHECK(compare_keys(&record[i - 1], &record[i]) != 0, TT_ERR_ARG,
+                 "rank %d serves its slot %d twice, as slots %d and %d", x->owner[record[i].owner],
+                 record[i].local, record[i - 1].slot, record[i].slot);
+    }
+    return TT_OK;
+}
+
+/* Makes room for n keys in the tables of the map and of each handle. */
+static tt_status grow(tt_exchange *x, int64_t n)
+{
+    if (n <= x->key_capacity) {
+        return TT_OK;
+    }
+    size_t bytes = (size_t)n * sizeof(int32_t);
+    int32_t **tables[] = {&x->key, &x->key_owner, &x->key_local};
+    for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++) {
+        int32_t *table = realloc(*tables[i], bytes);
+        TT_CHECK(table, TT_ERR_NOMEM, "no memory for a map of %lld slots", (long long)n);
+        *tables[i] = table;
+    }
+    for (int i = 0; i < x->n_handles; i++) {
+        int32_t *table = realloc(x->handle[i].key_at, bytes);
+        TT_CHECK(table, TT_ERR_NOMEM, "no memory for a map of %lld slots", (long long)n);
+        x->handle[i].key_at = table;
+    }
+    x->key_capacity = n;
+    return TT_OK;
+}
+
+tt_status tt_exchange_set_owners(tt_exchange *exchange, const tt_owner_map *map, uint64_t epoch)
+{
+    tt_exchange *x = exchange;
+    TT_CHECK(map->n_slots >= 0 && map->n_slots <= INT32_MAX / x->width, TT_ERR_ARG, "a map of %lld slots",
+             (long long)map->n_slots);
+    int64_t n = map->n_slots * x->width;
+    key_record *record = malloc((size_t)(n ? n : 1) * sizeof(*record));
+    int *part_of = malloc((size_t)x->n_owners * sizeof(*part_of));
+    tt_status st = TT_OK;
+    if (!record || !part_of) {
+        st = TT_FAIL(TT_ERR_NOMEM, "no memory for a map of %lld slots", (long long)map->n_slots);
+    }
+    if (st == TT_OK) {
+        st = read_map(x, map, record, part_of);
+    }
+    if (st == TT_OK) {
+        st = grow(x, n);
+    }
+    if (st == TT_OK) {
+        memcpy(x->part_of, part_of, (size_t)x->n_owners * sizeof(*part_of));
+        x->n_slots = map->n_slots;
+        x->n_keys = n;
+        x->max_local = -1;
+        for (int64_t i = 0; i < n; i++) {
+            const key_record *r = &record[i];
+            x->key[(int64_t)r->slot * x->width + r->part] = (int32_t)i;
+            x->key_owner[i] = r->owner;
+            x->key_local[i] = r->local;
+            if (r->owner == x->owner_id && r->local > x->max_local) {
+                x->max_local = r->local;
+            }
+        }
+        x->epoch = epoch;
+        x->has_map = true;
+    }
+    free(record);
+    free(part_of);
+    return st;
+}
+
+/* ---- plan of one use ---- */
+
+/* Counts entries per key and rows per owner; checks all slots before anything is changed that peers see. */
+static tt_status count_entries(tt_exchange *x, tti_handle *h, int64_t T, const int32_t *slot)
+{
+    for (int64_t key = 0; key < x->n_keys; key++) {
+        h->key_at[key] = 0;
+    }
+    for (int o = 0; o < x->n_owners; o++) {
+        h->n_rows[o] = 0;
+        h->last_token[o] = -1;
+    }
+    for (int64_t t = 0; t < T; t++) {
+        for (int64_t k = 0; k < x->K; k++) {
+            int32_t s = slot[t * x->K + k];
+            TT_CHECK(s >= -1 && s < x->n_slots, TT_ERR_ARG, "token %lld, choice %lld: slot %d of %lld",
+                     (long long)t, (long long)k, s, (long long)x->n_slots);
+            for (int w = 0; w < x->width && s >= 0; w++) {
+                int32_t key = x->key[(int64_t)s * x->width + w];
+                int32_t o = x->key_owner[key];
+                h->key_at[key]++;
+                if (h->last_token[o] != t) {
+                    h->last_token[o] = t;
+                    h->n_rows[o]++;
+                }
+            }
+        }
+    }
+    return TT_OK;
+}
+
+/* Bytes from one result to the next among those that owner o sends back. */
+static size_t back_stride(const tt_exchange *x, const tti_handle *h, int o)
+{
+    int part = x->part_of[o] < 0 ? 0 : x->part_of[o];
+    return h->far_of_owner[o] >= 0 ? x->part_bytes[part] : x->near_stride[part];
+}
+
+/* Lays out shares and groups; turns counts into first places. */
+static void lay_out(tt_exchange *x, tti_handle *h, tti_share *share, tti_group *group)
+{
+    int64_t key = 0, entry = 0, n_groups = 0, back = 0;
+    for (int o = 0; o < x->n_owners; o++) {
+        tti_share *s = &share[o];
+        s->index_begin = entry;
+        s->group_begin = n_groups;
+        for (; key < x->n_keys && x->key_owner[key] == o; key++) {
+            int32_t n = h->key_at[key];
+            h->key_at[key] = (int32_t)entry;
+            if (n > 0) {
+                group[n_groups++] = (tti_group){x->key_local[key], n};
+                entry += n;
+            }
+        }
+        s->n_entries = entry - s->index_begin;
+        s->n_groups = n_groups - s->group_begin;
+        s->n_rows = h->n_rows[o];
+        back = (int64_t)tti_align((size_t)back);
+        back += h->far_of_owner[o] >= 0 ? TTI_HEADER_BYTES : 0;
+        s->back_begin = back;
+        back += s->n_entries * (int64_t)back_stride(x, h, o);
+        if (x->owner[o] != x->world->rank) {
+            tti_count(h, TTI_COUNT_ROWS_OUT, (uint64_t)s->n_rows);
+        }
+    }
+}
+
+/* Where each far owner's message and list of rows lie. */
+static void lay_out_messages(tt_exchange *x, tti_handle *h, const tti_share *share)
+{
+    unsigned char *at = h->pool;
+    int64_t row = 0;
+    for (int i = 0; i < x->n_far_owners; i++) {
+        tti_far_owner *f = &h->far_owner[i];
+        const tti_share *s = &share[f->owner_id];
+        f->message = at;
+        f->message_bytes = h->mine == TT_OK ? tti_wire_message_bytes(x, s)
+                                            : (size_t)TTI_HEADER_BYTES + TTI_FAIL_TEXT_BYTES;
+        at += tti_align(f->message_bytes);
+        f->result_bytes = TTI_HEADER_BYTES + (size_t)s->n_entries * back_stride(x, h, f->owner_id);
+        f->row_begin = row;
+        row += s->n_rows;
+    }
+}
+
+static void place_entries(tt_exchange *x, tti_handle *h, const int32_t *slot, const tti_share *share,
+                          int32_t *index)
+{
+    for (int o = 0; o < x->n_owners; o++) {
+        h->n_rows[o] = 0;
+        h->last_token[o] = -1;
+    }
+    for (int64_t t = 0; t < h->T; t++) {
+        h->is_needed[t] = false;
+        for (int64_t k = 0; k < x->K; k++) {
+            int32_t s = slot[t * x->K + k];
+            for (int w = 0; w < x->width; w++) {
+                int64_t *result = &h->result[(t * x->K + k) * x->width + w];
+                *result = -1;
+                if (s < 0) {
+                    continue;
+                }
+                int32_t key = x->key[(int64_t)s * x->width + w];
+                int32_t o = x->key_owner[key];
+                int far = h->far_of_owner[o];
+                h->is_needed[t] = true;
+                if (h->last_token[o] != t) {
+                    h->last_token[o] = t;
+                    if (far >= 0) {
+                        h->far_row[h->far_owner[far].row_begin + h->n_rows[o]] = (int32_t)t;
+                    }
+                    h->n_rows[o]++;
+                }
+                int32_t entry = h->key_at[key]++;
+                /* Near owners read the row where it is; in a message rows are numbered by themselves. */
+                index[entry] = far >= 0 ? (int32_t)(h->n_rows[o] - 1) : (int32_t)t;
+                *result = share[o].back_begin +
+                          (entry - share[o].index_begin) * (int64_t)back_stride(x, h, o);
+            }
+        }
+    }
+}
+
+/* What the owner side expects of this use. */
+static void expect_sources(tt_exchange *x, tti_handle *h)
+{
+    h->part = x->part_of[x->owner_id];
+    int part = h->part < 0 ? 0 : h->part;
+    h->part_bytes = x->part_bytes[part];
+    h->part_columns = x->back_columns[part + 1] - x->back_columns[part];
+    h->max_local = x->max_local;
+    h->n_arrived = h->cursor = h->n_returned = 0;
+    h->n_missing_sources = x->n_sources;
+    for (int s = 0; s < x->n_sources; s++) {
+        h->missing_source[s] = s;
+        h->arrival[s] = (tti_arrival){0};
+    }
+}
+
+tt_status tt_exchange_prepare(tt_exchange *exchange, int handle, int64_t T, const int32_t *slot,
+                              const float *weight, tt_status mine)
+{
+    tt_exchange *x = exchange;
+    tti_handle *h = NULL;
+    TT_TRY(tti_handle_find(x, handle, TTI_HANDLE_FREE, &h));
+    TT_CHECK(T >= 0 && T <= x->max_tokens, TT_ERR_ARG, "%lld tokens, the exchange was made for %lld",
+             (long long)T, (long long)x->max_tokens);
+    TT_CHECK(T == 0 || x->source_id >= 0, TT_ERR_ARG, "%lld tokens on rank %d, which is no source",
+             (long long)T, x->world->rank);
+    TT_CHECK(x->has_map, TT_ERR_STATE, "the exchange has no owner map yet");
+    TT_TRY(count_entries(x, h, T, slot));
+
+    h->T = T;
+    h->use++;
+    h->epoch = x->epoch;
+    h->mine = mine;
+    snprintf(h->mine_text, sizeof(h->mine_text), "%s", mine == TT_OK ? "" : tt_status_message());
+    h->n_missing_owners = h->n_missing_sources = 0;
+    if (x->source_id >= 0) {
+        unsigned char *part = tti_handle_part(x, x->world->rank, handle);
+        tti_share *share = (tti_share *)(part + x->layout.share);
+        lay_out(x, h, share, (tti_group *)(part + x->layout.group));
+        lay_out_messages(x, h, share);
+        place_entries(x, h, slot, share, (int32_t *)(part + x->layout.index));
+        if (T > 0) {
+            memcpy(h->weight, weight, (size_t)(T * x->K) * sizeof(*weight));
+        }
+        h->n_missing_owners = x->n_owners;
+        for (int o = 0; o < x->n_owners; o++) {
+            h->missing_owner[o] = o;
+        }
+    }
+    if (x->owner_id >= 0) {
+        expect_sources(x, h);
+    }
+    h->stage = TTI_HANDLE_PREPARED;
+    tti_count(h, TTI_COUNT_USES, 1);
+    return TT_OK;
+}

@@ -1,0 +1,45 @@
+/* launch.c - notices a launcher that started N lone processes instead of one MPI job of N.
+ *
+ * `srun` without a matching PMI plug-in does that: each process is rank 0 of 1, loads the whole model and fights for the
+ * port. The size of the job step tells. SLURM_NTASKS does not: it is inherited by anything started inside an allocation. */
+#include "tutti/comm.h"
+#include <errno.h>
+#include <stdlib.h>
+
+static int read_size(const char *name)
+{
+    const char *text = getenv(name);
+    if (!text || !text[0]) {
+        return 0;
+    }
+    char *end = NULL;
+    errno = 0;
+    long value = strtol(text, &end, 10);
+    return errno == 0 && *end == 0 && value > 0 && value <= INT32_MAX ? (int)value : 0;
+}
+
+tt_status tt_launch_check(int world_size)
+{
+    static const struct {
+        const char *name;
+        const char *advice;
+    } sources[] = {
+        {"OMPI_COMM_WORLD_SIZE", "build tutti with the MPI whose mpirun starts it"},
+        {"PMI_SIZE", "start it with the mpiexec of the MPI that tutti was built with, or with srun --mpi=pmi2 "
+                     "or --mpi=pmix as that MPI needs"},
+        {"PMIX_SIZE", "start it with the mpirun of the MPI that tutti was built with"},
+        {"SLURM_STEP_NUM_TASKS", "use srun --mpi=pmix (srun --mpi=list shows what there is) or mpirun"},
+    };
+    /* A job that mpirun made itself is whole, whatever step its daemons run in. */
+    if (world_size > 1 && read_size("OMPI_COMM_WORLD_SIZE") == world_size) {
+        return TT_OK;
+    }
+    for (size_t i = 0; i < sizeof(sources) / sizeof(sources[0]); i++) {
+        int started = read_size(sources[i].name);
+        TT_CHECK(started <= world_size, TT_ERR_USAGE,
+                 "the launcher started %d processes (%s), but MPI sees a world of %d: they do not know of each "
+                 "other; %s",
+                 started, sources[i].name, world_size, sources[i].advice);
+    }
+    return TT_OK;
+}

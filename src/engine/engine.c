@@ -1,0 +1,235 @@
+/* engine.c - life of an engine, and the step: vote, admissions, forward, output, commit. */
+#include "engine_internal.h"
+#include <stdlib.h>
+#include <string.h>
+#include "tutti/trace.h"
+
+/* What the step's vote carries; each value is the maximum over ranks. */
+typedef enum vote_field {
+    VOTE_WORK,          /* some DP group has sequences */
+    VOTE_CONTROL_BYTES, /* length of rank 0's control message */
+    VOTE_STOP,
+    VOTE_FIELDS
+} vote_field;
+
+/* ---- life ---- */
+
+static tt_status create_local(tt_engine *engine, tt_load_params *load)
+{
+    const tt_arch *arch = engine->arch;
+    TT_TRY(tt_placement_linear(arch->L, arch->E, engine->layout->n_groups, &engine->placement));
+    TT_TRY(tt_kv_create(arch, engine->layout, engine->rank, load->node, &engine->kv));
+    TT_TRY(tti_schedule_init(&engine->schedule, engine->layout, engine->role->dp_id >= 0));
+    TT_TRY(tti_admission_init(engine));
+    TT_TRY(tti_trunk_make_buffers(engine, load->node));
+    return tti_trunk_load(engine, load);
+}
+
+static tt_status create_rooms(tt_engine *engine, tt_load_params *load)
+{
+    const tt_layout *layout = engine->layout;
+    TT_TRY(tt_world_agree(engine->world, create_local(engine, load)));
+    tt_attention_params attention = {engine->model, layout,          engine->world,
+                                     engine->kv,    engine->compute, load};
+    TT_TRY(tt_attention_create(&attention, &engine->attention));
+    tt_moe_params moe = {engine->model,     layout,          engine->world,
+                         engine->placement, engine->compute, load};
+    TT_TRY(tt_moe_create(&moe, &engine->moe));
+    int64_t begin, end;
+    tt_layout_columns(engine->arch->V, layout->tp, 0, &begin, &end);
+    int64_t rows = layout->max_rows_rank * engine->arch->H, logits = TTI_HEAD_ROWS * (end - begin);
+    int64_t tokens = TTI_HEAD_ROWS * engine->arch->H;
+    int64_t most = rows > logits ? rows : logits;
+    int n = engine->role->dp_id >= 0 ? layout->tp : 0;
+    const int *member = n ? layout->attention_rank + engine->role->dp_id * layout->tp : NULL;
+    return tt_gather_create(engine->world, member, n, most > tokens ? most : tokens,
+                            &engine->row_gather);
+}
+
+/* load's callback, in terms of the caller's. */
+typedef struct loading_state {
+    const tt_engine_params *params;
+    uint64_t total_bytes;
+} loading_state;
+
+static void loading(void *arg, uint64_t read_bytes)
+{
+    const loading_state *state = arg;
+    state->params->loading(state->params->loading_arg, read_bytes, state->total_bytes);
+}
+
+tt_status tt_engine_create(const tt_engine_params *params, tt_engine **engine_out)
+{
+    tt_engine *engine = calloc(1, sizeof(*engine));
+    tt_status st = tt_world_agree(
+        params->world, engine ? TT_OK : TT_FAIL(TT_ERR_NOMEM, "no memory for the engine"));
+    if (st != TT_OK) {
+        free(engine);
+        return st;
+    }
+    engine->model = params->model;
+    engine->arch = tt_model_arch(params->model);
+    engine->layout = params->layout;
+    engine->world = params->world;
+    engine->compute = params->compute;
+    engine->rank = tt_world_rank(params->world);
+    engine->role = &params->layout->role[engine->rank];
+    engine->n_known_ids = params->n_known_ids;
+    engine->hook = params->hook;
+    engine->hook_arg = params->hook_arg;
+    tt_rank_memory memory = {0};
+    st = tt_world_agree(params->world, tt_plan_memory(params->model, params->layout, engine->rank, &memory));
+    loading_state state = {params, memory.dense_bytes + memory.expert_bytes};
+    tt_load_params load = {0};
+    load.model = params->model;
+    load.weights = params->layout->weights;
+    load.node = params->node;
+    load.compute = params->compute;
+    load.progress = params->loading ? loading : NULL;
+    load.progress_arg = &state;
+    uint64_t begin_ns = tt_now_ns();
+    if (st == TT_OK) {
+        st = create_rooms(engine, &load);
+    }
+    if (st != TT_OK) {
+        tt_engine_destroy(&engine);
+        return st;
+    }
+    engine->figures.load_bytes = load.read_bytes;
+    engine->figures.weight_bytes_held = load.packed_bytes;
+    engine->figures.load_s = (double)(tt_now_ns() - begin_ns) * 1e-9;
+    *engine_out = engine;
+    return TT_OK;
+}
+
+void tt_engine_destroy(tt_engine **engine_ptr)
+{
+    tt_engine *engine = *engine_ptr;
+    if (!engine) {
+        return;
+    }
+    tt_gather_destroy(&engine->row_gather);
+    tt_moe_destroy(&engine->moe);
+    tt_attention_destroy(&engine->attention);
+    tti_schedule_fini(&engine->schedule);
+    tti_admission_fini(engine);
+    tti_trunk_free(engine);
+    tt_kv_destroy(&engine->kv);
+    tt_placement_destroy(&engine->placement);
+    free(engine);
+    *engine_ptr = NULL;
+}
+
+/* ---- steps ---- */
+
+static tt_status vote(tt_engine *engine, bool stop, size_t control_bytes, int64_t *result)
+{
+    int64_t mine[VOTE_FIELDS] = {0};
+    mine[VOTE_WORK] = engine->schedule.n_active > 0;
+    mine[VOTE_CONTROL_BYTES] = (int64_t)control_bytes;
+    mine[VOTE_STOP] = stop;
+    tt_span span = tt_span_begin(TT_PHASE_HEADER, "vote");
+    TT_TRY(tt_vote_begin(engine->world, mine, VOTE_FIELDS));
+    TT_TRY(tt_vote_end(engine->world, result));
+    tt_span_end(&span, 0);
+    return TT_OK;
+}
+
+/* Forward, output and commit of one agreed step. */
+static tt_status run_step(tt_engine *engine, tt_output_fn *output, void *arg)
+{
+    bool attends = engine->role->dp_id >= 0;
+    tti_schedule *schedule = &engine->schedule;
+    if (attends) {
+        tti_schedule_plan(schedule);
+    }
+    TT_TRY(engine_forward(engine, TT_OK));
+    if (attends) {
+        TT_TRY(tti_output_run(engine, output, arg));
+    }
+    if (engine->rank == 0) {
+        TT_TRY(tti_output_collect(engine, output, arg));
+    }
+    if (attends && schedule->batch.T > 0) {
+        for (int64_t s = 0; s < schedule->batch.n_sequences; s++) {
+            const tt_batch_sequence *part = &schedule->batch_sequence[s];
+            bool is_prompt = part->position < schedule->of_batch[s]->n_prompt;
+            *(is_prompt ? &engine->figures.prompt_rows : &engine->figures.decode_rows) +=
+                (uint64_t)part->n_rows;
+        }
+        tti_schedule_commit(schedule, engine->head_token, engine->kv);
+        engine->trunk_bytes_read += tt_attention_weight_bytes(engine->attention);
+    }
+    return TT_OK;
+}
+
+/* One step as every rank takes it. */
+static tt_status step(tt_engine *engine, bool stop, tt_output_fn *output, void *arg, bool *stopped_out,
+                      bool *worked_out)
+{
+    int64_t agreed[VOTE_FIELDS];
+    size_t control_bytes = engine->rank == 0 && !stop ? tti_admission_write(engine) : 0;
+    TT_TRY(vote(engine, stop, control_bytes, agreed));
+    *stopped_out = agreed[VOTE_STOP] != 0;
+    *worked_out = false;
+    if (*stopped_out) {
+        return TT_OK;
+    }
+    /* From here on time counts: before, a rank may have waited for work. */
+    uint64_t begin_ns = tt_now_ns();
+    tt_span span = tt_span_begin(TT_PHASE_STEP, "step");
+    if (agreed[VOTE_CONTROL_BYTES] > 0) {
+        size_t bytes = (size_t)agreed[VOTE_CONTROL_BYTES];
+        TT_CHECK(bytes <= engine->control_bytes, TT_ERR_PROTOCOL, "a control message of %zu bytes", bytes);
+        TT_TRY(tt_world_bcast(engine->world, engine->control, bytes, 0));
+        TT_TRY(tti_admission_apply(engine, engine->control, bytes));
+    }
+    if (agreed[VOTE_WORK] != 0 || agreed[VOTE_CONTROL_BYTES] > 0) {
+        TT_TRY(run_step(engine, output, arg));
+        *worked_out = true;
+        engine->figures.steps++;
+        engine->figures.step_s += (double)(tt_now_ns() - begin_ns) * 1e-9;
+    }
+    tt_span_end(&span, 0);
+    return TT_OK;
+}
+
+tt_status tt_engine_step(tt_engine *engine, tt_output_fn *output, void *arg, bool *busy_out)
+{
+    TT_CHECK(engine->rank == 0, TT_ERR_STATE, "steps are driven by rank 0");
+    bool stopped, worked;
+    TT_TRY(step(engine, false, output, arg, &stopped, &worked));
+    *busy_out = engine->admission.first != NULL || engine->admission.n_admitted > 0;
+    return TT_OK;
+}
+
+tt_status tt_engine_follow(tt_engine *engine)
+{
+    TT_CHECK(engine->rank != 0, TT_ERR_STATE, "rank 0 drives the others");
+    for (bool stopped = false, worked; !stopped;) {
+        TT_TRY(step(engine, false, NULL, NULL, &stopped, &worked));
+    }
+    return TT_OK;
+}
+
+tt_status tt_engine_stop(tt_engine *engine)
+{
+    TT_CHECK(engine->rank == 0, TT_ERR_STATE, "rank 0 stops the others");
+    bool stopped, worked;
+    return step(engine, true, NULL, NULL, &stopped, &worked);
+}
+
+tt_engine_figures tt_engine_get_figures(const tt_engine *engine)
+{
+    tt_engine_figures figures = engine->figures;
+    const tt_phase exchange[] = {TT_PHASE_DISPATCH, TT_PHASE_WAIT_DISPATCH, TT_PHASE_WAIT_COMBINE,
+                                 TT_PHASE_COMBINE};
+    for (size_t i = 0; i < sizeof(exchange) / sizeof(exchange[0]); i++) {
+        tt_phase_total total;
+        tt_phase_get(exchange[i], &total);
+        figures.exchange_ns += total.ns;
+    }
+    figures.bytes_read = engine->trunk_bytes_read + tt_moe_bytes_read(engine->moe) +
+                         tt_attention_kv_bytes_read(engine->attention);
+    return figures;
+}

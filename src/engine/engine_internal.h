@@ -1,0 +1,172 @@
+/* engine_internal.h - what the files of this room share. */
+#ifndef TUTTI_ENGINE_INTERNAL_H
+#define TUTTI_ENGINE_INTERNAL_H
+#include "tutti/attention.h"
+#include "tutti/engine.h"
+#include "tutti/memory.h"
+#include "tutti/moe.h"
+
+enum {
+    TTI_HEAD_ROWS = 32, /* rows of logits that are held at once */
+    TTI_RESULT_TAG = 1, /* messages from a DP group's first rank to rank 0 */
+    TTI_LOGITS_TAG = 2
+};
+
+/* ---- schedule.c: sequences of one DP group ---- */
+
+/* A request in its DP group. Every rank of the group holds the same. Invariant: n_computed < n_tokens while active, except a scored
+ * sequence, which ends at n_computed = n_tokens. */
+typedef struct tti_sequence {
+    uint64_t id;
+    int32_t *token;   /* token[context] */
+    int64_t n_prompt, n_tokens, n_computed;
+    int64_t max_tokens; /* prompt and generated */
+    tt_sampling sampling;
+    int32_t end_id[TT_END_MAX];
+    int32_t n_end;
+    bool score, logits;
+    int32_t *page;    /* page[pages of context] */
+    int64_t n_pages;
+} tti_sequence;
+
+/* A row of the batch whose logits are needed. */
+typedef struct tti_head_row {
+    int64_t row;      /* in the batch */
+    int64_t position;
+    tti_sequence *sequence;
+} tti_head_row;
+
+typedef struct tti_schedule {
+    int64_t capacity;        /* sequences */
+    tti_sequence **active;   /* active[n_active], in order of admission */
+    int64_t n_active;
+    tti_sequence **idle;     /* idle[capacity - n_active] */
+    tti_sequence *storage;
+    int32_t *token_storage, *page_storage;
+    int64_t context, prefill_chunk;
+    /* the batch of this step */
+    tt_batch batch;
+    tt_batch_sequence *batch_sequence; /* [capacity] */
+    tti_sequence **of_batch;           /* the sequence of each */
+    int32_t *row_token;                /* [T] */
+    tti_head_row *head_row;            /* [T] */
+    int64_t n_head_rows;
+} tti_schedule;
+
+tt_status tti_schedule_init(tti_schedule *schedule, const tt_layout *layout, bool attends);
+void tti_schedule_fini(tti_schedule *schedule);
+/* Plans the next batch: one row for each sequence that decodes, then prompt rows up to prefill_chunk in order of admission. */
+void tti_schedule_plan(tti_schedule *schedule);
+/* The finish that `token` after `sequence` so far would mean. */
+tt_finish tti_sequence_finish(const tti_sequence *sequence, int32_t token);
+/* Applies the batch: token[i] belongs to head_row[i]. Ended sequences give their pages back. */
+void tti_schedule_commit(tti_schedule *schedule, const int32_t *token, tt_kv *kv);
+/* Takes an idle sequence; NULL if there is none. */
+tti_sequence *tti_schedule_admit(tti_schedule *schedule);
+void tti_schedule_drop(tti_schedule *schedule, uint64_t id, tt_kv *kv);
+
+/* ---- admit.c: rank 0's queue, and the control message that carries admissions ---- */
+typedef struct tti_pending {
+    struct tti_pending *next;
+    tt_request request; /* with prompt and end_id copied behind this struct */
+    uint64_t id;
+} tti_pending;
+
+/* What rank 0 knows of a request that it handed out. */
+typedef struct tti_admitted {
+    uint64_t id;
+    int32_t dp_id;
+    int64_t n_pages;
+} tti_admitted;
+
+typedef struct tti_admission {
+    uint64_t next_id;
+    tti_pending *first, *last;
+    int64_t *group_sequences, *group_pages; /* [dp]: in use */
+    tti_admitted *admitted; /* [max_batch_group * dp] */
+    int64_t n_admitted;
+    uint64_t *cancelled;    /* [max_batch_group * dp]: to be told with the next control message */
+    int64_t n_cancelled;
+} tti_admission;
+
+struct tt_engine {
+    const tt_model *model;
+    const tt_arch *arch;
+    const tt_layout *layout;
+    const tt_rank_role *role;
+    tt_world *world;
+    tt_stream *compute;
+    int rank;
+    int32_t n_known_ids;
+    tt_logits_hook *hook;
+    void *hook_arg;
+    tt_placement *placement;
+    tt_kv *kv;
+    tt_attention *attention;
+    tt_moe *moe;
+    tt_gather *row_gather; /* TP group: dealt rows, logits, tokens */
+    /* weights of the trunk */
+    void *embedding;       /* [V][H] */
+    ttk_dtype embedding_type;
+    size_t embedding_bytes;
+    float **attention_norm, **ffn_norm; /* [L][H] */
+    float *final_norm;
+    tt_linear head;        /* columns of this TP rank */
+    int64_t head_begin;    /* first of them */
+    /* step state */
+    tti_schedule schedule;
+    tti_admission admission;
+    unsigned char *control; /* control message, control_bytes long at most */
+    size_t control_bytes;
+    tt_arena arena;
+    float *x, *h, *y;      /* [max_rows_group][H] */
+    float *head_x;         /* [TTI_HEAD_ROWS][H] */
+    float *logits;         /* [TTI_HEAD_ROWS][V] */
+    int32_t *head_token;   /* [max_rows_group] */
+    double *head_nll;      /* [TTI_HEAD_ROWS] */
+    tt_status *thread_status; /* [n_threads] */
+    void *sample_work;     /* [n_threads][sample_work_bytes] */
+    size_t sample_work_bytes;
+    int next_handle;
+    tt_engine_figures figures;
+    uint64_t trunk_bytes_read;
+};
+
+/* Reads queued requests into the control message; returns its length (0: nothing to say). Rank 0. */
+size_t tti_admission_write(tt_engine *engine);
+/* Applies a control message to this rank's DP group. */
+tt_status tti_admission_apply(tt_engine *engine, const unsigned char *message, size_t bytes);
+/* Rank 0 learns that a request ended. */
+void tti_admission_ended(tt_engine *engine, uint64_t id);
+tt_status tti_admission_init(tt_engine *engine);
+void tti_admission_fini(tt_engine *engine);
+
+/* ---- trunk.c: embedding, norms, head; their weights and buffers ---- */
+tt_status tti_trunk_load(tt_engine *engine, tt_load_params *load);
+tt_status tti_trunk_make_buffers(tt_engine *engine, int node);
+void tti_trunk_free(tt_engine *engine);
+void tti_trunk_embed(tt_engine *engine, const int32_t *token, int64_t T, float *x);
+/* h[T][H] = norm(x[T][H]), spread over threads. */
+void tti_trunk_norm(tt_engine *engine, const float *norm, const float *x, float *h, int64_t T);
+/* x[n] += y[n], spread over threads. */
+void tti_trunk_add(tt_engine *engine, float *x, const float *y, int64_t n);
+
+/* ---- forward.c: the one forward loop ---- */
+/* x[T][H] after the last layer, before the final norm, of the schedule's batch. `mine` is this rank's status so far. */
+tt_status engine_forward(tt_engine *engine, tt_status mine);
+
+/* ---- output.c: logits, sampling, scores, and their way to rank 0 ---- */
+/* Fills head_token for all head rows on every TP rank and reports outputs to rank 0. */
+tt_status tti_output_run(tt_engine *engine, tt_output_fn *output, void *arg);
+/* Rank 0: takes the reports of the other DP groups. */
+tt_status tti_output_collect(tt_engine *engine, tt_output_fn *output, void *arg);
+
+/* ---- sampler.c: pure ---- */
+size_t tti_sampler_work_bytes(int64_t V);
+/* Draws a token from logits[V] (overwritten); the noise depends on (seed, position) alone. work: tti_sampler_work_bytes(V).
+ * TT_ERR_NUMERIC if no logit is a number. */
+tt_status tti_sampler_draw(const tt_sampling *sampling, int64_t position, float *logits, int64_t V, void *work, int32_t *token_out);
+/* -log softmax(logits)[id], in double. */
+double tti_sampler_nll(const float *logits, int64_t V, int32_t id);
+
+#endif

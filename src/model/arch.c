@@ -1,0 +1,140 @@
+/* arch.c - the list of architecture families, and what several of them share.
+ *
+ * A family is one file, arch_<family>.c, that describes it as data (tti_family), and one row here. */
+#include "model_internal.h"
+#include <math.h>
+#include <string.h>
+#include "tutti/log.h"
+
+static const tti_family *const families[] = {
+    &tti_family_deepseek_v2, &tti_family_deepseek_v3, &tti_family_mixtral,
+    &tti_family_olmoe,       &tti_family_qwen3_moe,
+};
+enum { N_FAMILIES = sizeof(families) / sizeof(families[0]) };
+
+/* Low-rank norms of latent attention use this whatever rms_norm_eps says (DeepSeek's reference code does). */
+static const float MLA_NORM_EPS = 1e-6f;
+
+static bool has_name(const char *const *names, const char *name)
+{
+    for (; *names; names++) {
+        if (strcmp(*names, name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+tt_status tti_family_find(const char *what, const json_t *config, const tti_family **family_out,
+                          const char **name_out)
+{
+    const json_t *list = json_object_get(config, "architectures");
+    const json_t *type = json_object_get(config, "model_type");
+    TT_CHECK(!list || json_is_null(list) ||
+                 (json_is_array(list) && json_array_size(list) > 0 &&
+                  json_is_string(json_array_get(list, 0))),
+             TT_ERR_FILE, "%s: 'architectures' is not a list of names", tti_show_path(what));
+    TT_CHECK(!type || json_is_null(type) || json_is_string(type), TT_ERR_FILE,
+             "%s: 'model_type' is not a string", tti_show_path(what));
+    const char *architecture = json_is_array(list) ? json_string_value(json_array_get(list, 0)) : NULL;
+    const char *model_type = json_is_string(type) ? json_string_value(type) : NULL;
+    TT_CHECK(architecture || model_type, TT_ERR_FILE,
+             "%s: has neither 'architectures' nor 'model_type'", tti_show_path(what));
+    /* Both are asked where both are stated: a fork that changes one computes something else. */
+    for (int i = 0; i < N_FAMILIES; i++) {
+        if ((!architecture || has_name(families[i]->architectures, architecture)) &&
+            (!model_type || has_name(families[i]->model_types, model_type))) {
+            *family_out = families[i];
+            *name_out = architecture ? architecture : families[i]->architectures[0];
+            return TT_OK;
+        }
+    }
+    return TT_FAIL(TT_ERR_UNSUPPORTED, "%s: architecture '%s' (model_type '%s') is not supported",
+                   tti_show_path(what), architecture ? tti_show(architecture).text : "",
+                   model_type ? tti_show(model_type).text : "");
+}
+
+void tti_arch_limit_to_window(tti_hyper *hyper)
+{
+    tt_arch *arch = &hyper->arch;
+    if (hyper->use_sliding_window && hyper->sliding_window > 0 &&
+        hyper->sliding_window < arch->context) {
+        tt_log(TT_LOG_WARN,
+               "%s: sliding attention over %lld tokens is not computed: the context ends there",
+               tti_show_path(hyper->what), (long long)hyper->sliding_window);
+        arch->context = hyper->sliding_window;
+    }
+}
+
+static tt_status check_partial_rotary(const tti_hyper *hyper)
+{
+    const json_t *value = json_object_get(hyper->config, "partial_rotary_factor");
+    double factor = json_is_number(value) ? json_number_value(value) : 1;
+    TT_CHECK(factor == 1 && hyper->rope.partial_rotary_factor == 1, TT_ERR_UNSUPPORTED,
+             "%s: partial_rotary_factor is not supported for this architecture",
+             tti_show_path(hyper->what));
+    return TT_OK;
+}
+
+tt_status tti_arch_finish_gqa(tti_hyper *hyper)
+{
+    tt_arch *arch = &hyper->arch;
+    arch->attention = TT_ATTENTION_GQA;
+    if (arch->Nkv == 0) {
+        arch->Nkv = arch->Nq;
+    }
+    TT_CHECK(arch->Nq % arch->Nkv == 0, TT_ERR_FILE,
+             "%s: num_attention_heads %lld is no multiple of num_key_value_heads %lld",
+             tti_show_path(hyper->what), (long long)arch->Nq, (long long)arch->Nkv);
+    if (arch->D == 0) {
+        TT_CHECK(arch->H % arch->Nq == 0, TT_ERR_FILE,
+                 "%s: hidden_size %lld is no multiple of num_attention_heads %lld, and no head_dim is given",
+                 tti_show_path(hyper->what), (long long)arch->H, (long long)arch->Nq);
+        arch->D = arch->H / arch->Nq;
+    }
+    arch->qkv_bias = hyper->attention_bias;
+    arch->o_bias = hyper->attention_bias;
+    arch->softmax_scale = (float)(1 / sqrt((double)arch->D));
+    TT_TRY(check_partial_rotary(hyper));
+    return tti_rope_build(hyper->what, &hyper->rope, arch->D, false, arch->context, &arch->rope);
+}
+
+tt_status tti_arch_finish_mla(tti_hyper *hyper)
+{
+    tt_arch *arch = &hyper->arch;
+    arch->attention = TT_ATTENTION_MLA;
+    TT_CHECK(!hyper->attention_bias, TT_ERR_UNSUPPORTED,
+             "%s: attention_bias with latent attention is not supported",
+             tti_show_path(hyper->what));
+    TT_CHECK(!hyper->mlp_bias, TT_ERR_UNSUPPORTED, "%s: mlp_bias is not supported",
+             tti_show_path(hyper->what));
+    arch->mla_norm_eps = MLA_NORM_EPS;
+    double width = (double)(arch->nope_dim + arch->rope_dim);
+    arch->softmax_scale = (float)(tti_rope_softmax_factor(&hyper->rope) / sqrt(width));
+    return tti_rope_build(hyper->what, &hyper->rope, arch->rope_dim, hyper->rope_interleaved,
+                          arch->context, &arch->rope);
+}
+
+tt_status tti_arch_check_router(const tti_hyper *hyper)
+{
+    const tt_arch *arch = &hyper->arch;
+    const tt_router *router = &arch->router;
+    const char *what = tti_show_path(hyper->what);
+    TT_CHECK(arch->K <= arch->E, TT_ERR_FILE, "%s: num_experts_per_tok %lld is above the %lld experts",
+             what, (long long)arch->K, (long long)arch->E);
+    TT_CHECK(arch->E % router->n_groups == 0, TT_ERR_FILE,
+             "%s: %lld experts are not divisible by n_group %lld", what, (long long)arch->E,
+             (long long)router->n_groups);
+    TT_CHECK(router->n_groups_kept >= 1 && router->n_groups_kept <= router->n_groups, TT_ERR_FILE,
+             "%s: topk_group %lld is not within 1 and n_group %lld", what,
+             (long long)router->n_groups_kept, (long long)router->n_groups);
+    int64_t group = arch->E / router->n_groups;
+    TT_CHECK(router->n_groups == 1 || router->group_score != TT_GROUP_TOP2_SUM || group >= 2,
+             TT_ERR_FILE, "%s: groups of one expert have no two best (n_group %lld)", what,
+             (long long)router->n_groups);
+    TT_CHECK(arch->K <= group * router->n_groups_kept, TT_ERR_FILE,
+             "%s: num_experts_per_tok %lld is above the %lld experts of %lld groups", what,
+             (long long)arch->K, (long long)(group * router->n_groups_kept),
+             (long long)router->n_groups_kept);
+    return TT_OK;
+}

@@ -1,0 +1,75 @@
+/* arch_olmoe.c - OLMoE: attention with norms over the whole of q and k, softmax router. Source: arXiv:2409.02060;
+ * defaults are those of the Hugging Face configuration class. */
+#include "model_internal.h"
+
+static const tti_key keys[] = {
+    TTI_KEY_SIZE("num_hidden_layers", arch.L, TTI_MAX_LAYERS),
+    TTI_KEY_SIZE("hidden_size", arch.H, TTI_MAX_WIDTH),
+    TTI_KEY_SIZE("vocab_size", arch.V, TTI_MAX_VOCABULARY),
+    TTI_KEY_SIZE("num_attention_heads", arch.Nq, TTI_MAX_WIDTH),
+    TTI_KEY_COUNT_OR("num_key_value_heads", arch.Nkv, TTI_MAX_WIDTH, 0),
+    TTI_KEY_COUNT_OR("head_dim", arch.D, TTI_MAX_WIDTH, 0),
+    TTI_KEY_SIZE("intermediate_size", arch.F, TTI_MAX_WIDTH),
+    TTI_KEY_EXPERTS("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"),
+    TTI_KEY_SIZE("num_experts_per_tok", arch.K, TTI_MAX_EXPERTS),
+    TTI_KEY_SIZE_OR("max_position_embeddings", arch.context, TTI_MAX_CONTEXT, 4096),
+    TTI_KEY_EPS(1e-5),
+    TTI_KEY_BOOL_OR("tie_word_embeddings", arch.tied_embeddings, false),
+    TTI_KEY_BOOL_OR("attention_bias", attention_bias, false),
+    {.type = TTI_KEY_FLOAT, .flags = TTI_KEY_NULL_IS_ZERO, .name = {"clip_qkv"},
+     .offset = TTI_OFFSET(arch.clip_qkv), .min = 1e-6, .max = 1e9},
+    TTI_KEY_BOOL_OR("norm_topk_prob", norm_topk, false),
+    TTI_KEYS_END};
+
+static tt_status finish(tti_hyper *hyper)
+{
+    tt_arch *arch = &hyper->arch;
+    arch->qk_norm = TT_QK_NORM_WHOLE;
+    arch->router = (tt_router){.score = TT_SCORE_SOFTMAX, .n_groups = 1, .n_groups_kept = 1,
+                               .normalise = hyper->norm_topk, .scale = 1};
+    TT_TRY(tti_arch_check_router(hyper));
+    return tti_arch_finish_gqa(hyper);
+}
+
+static bool layer_is_moe(const tti_hyper *hyper, int64_t layer)
+{
+    (void)hyper;
+    (void)layer;
+    return true;
+}
+
+#define LAYER "model.layers.%L."
+#define ATTENTION LAYER "self_attn."
+#define EXPERTS LAYER "mlp.experts."
+const tti_family tti_family_olmoe = {
+    .architectures = (const char *const[]){"OlmoeForCausalLM", NULL},
+    .model_types = (const char *const[]){"olmoe", NULL},
+    .rope_theta = 10000,
+    .keys = keys,
+    .finish = finish,
+    .layer_is_moe = layer_is_moe,
+    .tensor =
+        {
+            [TT_ROLE_EMBED] = {"model.embed_tokens.weight"},
+            [TT_ROLE_FINAL_NORM] = {"model.norm.weight"},
+            [TT_ROLE_HEAD] = {"lm_head.weight"},
+            [TT_ROLE_ATTENTION_NORM] = {LAYER "input_layernorm.weight"},
+            [TT_ROLE_FFN_NORM] = {LAYER "post_attention_layernorm.weight"},
+            [TT_ROLE_Q] = {ATTENTION "q_proj.weight"},
+            [TT_ROLE_K] = {ATTENTION "k_proj.weight"},
+            [TT_ROLE_V] = {ATTENTION "v_proj.weight"},
+            [TT_ROLE_O] = {ATTENTION "o_proj.weight"},
+            [TT_ROLE_Q_BIAS] = {ATTENTION "q_proj.bias"},
+            [TT_ROLE_K_BIAS] = {ATTENTION "k_proj.bias"},
+            [TT_ROLE_V_BIAS] = {ATTENTION "v_proj.bias"},
+            [TT_ROLE_O_BIAS] = {ATTENTION "o_proj.bias"},
+            [TT_ROLE_Q_NORM] = {ATTENTION "q_norm.weight"},
+            [TT_ROLE_K_NORM] = {ATTENTION "k_norm.weight"},
+            [TT_ROLE_ROUTER] = {LAYER "mlp.gate.weight"},
+            [TT_ROLE_EXPERT_GATE] = {EXPERTS "%E.gate_proj.weight"},
+            [TT_ROLE_EXPERT_UP] = {EXPERTS "%E.up_proj.weight"},
+            [TT_ROLE_EXPERT_DOWN] = {EXPERTS "%E.down_proj.weight"},
+        },
+    .fused_gate_up = {EXPERTS "gate_up_proj"},
+    .fused_down = {EXPERTS "down_proj"},
+};

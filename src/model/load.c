@@ -1,0 +1,162 @@
+/* load.c - reads rows of a checkpoint tensor and packs them. Reading goes in pieces of whole panels, so that beside the
+ * packed form only one piece is held; packing is spread over the compute stream. */
+#include "tutti/load.h"
+#include "tutti/memory.h"
+#include <string.h>
+
+enum { PIECE_BYTES = 8 << 20 }; /* of the file per read; large enough for a parallel file system */
+
+static ttk_dtype packed_type(const tt_load_params *params, tt_dtype type)
+{
+    switch (params->weights) {
+    case TT_WEIGHTS_F32:
+        return TTK_F32;
+    case TT_WEIGHTS_BF16:
+        return TTK_BF16;
+    case TT_WEIGHTS_AUTO:
+        break;
+    }
+    return type == TT_DTYPE_BF16 ? TTK_BF16 : TTK_F32;
+}
+
+static ttk_dtype source_type(tt_dtype type)
+{
+    return type == TT_DTYPE_BF16 ? TTK_BF16 : type == TT_DTYPE_F16 ? TTK_F16 : TTK_F32;
+}
+
+typedef struct pack_task {
+    tt_linear *linear;
+    const void *src; /* addressed as if it began at row 0 of the matrix */
+    ttk_dtype src_type;
+    int64_t row_stride, col_stride;
+    int64_t panel_begin, panel_end;
+    int64_t n_end; /* outputs that exist in this piece */
+} pack_task;
+
+static void pack_part(void *arg, int thread_id, int n_threads)
+{
+    const pack_task *task = arg;
+    int64_t begin, end;
+    tt_split(task->panel_end - task->panel_begin, n_threads, thread_id, &begin, &end);
+    size_t element = ttk_dtype_bytes(task->linear->type);
+    size_t panel_bytes = (size_t)TTK_PANEL * (size_t)task->linear->K * element;
+    /* The piece is packed as a matrix of its own: its panel 0 is panel_begin of the whole. */
+    unsigned char *panels =
+        (unsigned char *)task->linear->panels + (size_t)task->panel_begin * panel_bytes;
+    ttk.pack(panels, task->linear->type, task->src, task->src_type, task->row_stride,
+             task->col_stride, task->n_end - task->panel_begin * TTK_PANEL, task->linear->K, begin,
+             end);
+}
+
+static void pack(tt_load_params *params, pack_task *task)
+{
+    if (params->compute) {
+        tt_stream_run(params->compute, "pack", pack_part, task);
+    } else {
+        pack_part(task, 0, 1);
+    }
+}
+
+static tt_status read_piece(tt_load_params *params, const tt_tensor *tensor, int64_t row,
+                            int64_t n_rows, void *buffer)
+{
+    TT_TRY(tt_model_read_rows(params->model, tensor, row, n_rows, buffer));
+    params->read_bytes +=
+        (uint64_t)n_rows * (uint64_t)tensor->cols * (uint64_t)tt_dtype_bytes(tensor->type);
+    if (params->progress) {
+        params->progress(params->progress_arg, params->read_bytes);
+    }
+    return TT_OK;
+}
+
+tt_status tt_load_linear(tt_load_params *params, const tt_tensor *tensor, int64_t row,
+                         int64_t n_rows, tt_linear *linear)
+{
+    TT_TRY(tt_linear_init(linear, tensor->name, packed_type(params, tensor->type), n_rows,
+                          tensor->cols, params->node));
+    size_t row_bytes = (size_t)tensor->cols * tt_dtype_bytes(tensor->type);
+    int64_t piece_rows = (int64_t)((size_t)PIECE_BYTES / (row_bytes + 1)) / TTK_PANEL * TTK_PANEL;
+    if (piece_rows < TTK_PANEL) {
+        piece_rows = TTK_PANEL;
+    }
+    if (piece_rows > n_rows) {
+        piece_rows = n_rows;
+    }
+    void *buffer = NULL;
+    size_t buffer_bytes = (size_t)piece_rows * row_bytes;
+    tt_status st = tt_memory_alloc("a piece of a weight file", buffer_bytes, params->node, &buffer);
+    for (int64_t done = 0; st == TT_OK && done < n_rows; done += piece_rows) {
+        int64_t n = n_rows - done < piece_rows ? n_rows - done : piece_rows;
+        st = read_piece(params, tensor, row + done, n, buffer);
+        if (st == TT_OK) {
+            pack_task task = {linear,       buffer, source_type(tensor->type),
+                              tensor->cols, 1,      done / TTK_PANEL,
+                              (done + n + TTK_PANEL - 1) / TTK_PANEL, done + n};
+            pack(params, &task);
+        }
+    }
+    tt_memory_free(buffer, buffer_bytes);
+    if (st != TT_OK) {
+        tt_linear_fini(linear);
+        return tt_status_trace(st, __FILE__, __LINE__, __func__);
+    }
+    params->packed_bytes += linear->bytes;
+    return TT_OK;
+}
+
+tt_status tt_load_linear_transposed(tt_load_params *params, const tt_tensor *tensor, int64_t row,
+                                    int64_t n_rows, tt_linear *linear)
+{
+    TT_TRY(tt_linear_init(linear, tensor->name, packed_type(params, tensor->type), tensor->cols,
+                          n_rows, params->node));
+    /* Small matrices only (a head's part of kv_b): read whole. */
+    size_t bytes = (size_t)n_rows * (size_t)tensor->cols * tt_dtype_bytes(tensor->type);
+    void *buffer = NULL;
+    tt_status st = tt_memory_alloc("a piece of a weight file", bytes, params->node, &buffer);
+    if (st == TT_OK) {
+        st = read_piece(params, tensor, row, n_rows, buffer);
+    }
+    if (st == TT_OK) {
+        pack_task task = {linear, buffer, source_type(tensor->type), 1, tensor->cols,
+                          0,      tt_linear_n_panels(linear), tensor->cols};
+        pack(params, &task);
+    }
+    tt_memory_free(buffer, bytes);
+    if (st != TT_OK) {
+        tt_linear_fini(linear);
+        return tt_status_trace(st, __FILE__, __LINE__, __func__);
+    }
+    params->packed_bytes += linear->bytes;
+    return TT_OK;
+}
+
+tt_status tt_load_vector(tt_load_params *params, const tt_tensor *tensor, int64_t begin, int64_t n,
+                         float **vector_out)
+{
+    *vector_out = NULL;
+    if (!tensor->name || n == 0) {
+        return TT_OK;
+    }
+    void *vector = NULL, *whole = NULL;
+    int64_t n_all = tensor->rows * tensor->cols;
+    size_t bytes = (size_t)n * sizeof(float), whole_bytes = (size_t)n_all * sizeof(float);
+    TT_CHECK(begin >= 0 && begin + n <= n_all, TT_ERR_ARG, "%s: elements [%lld, %lld) of %lld",
+             tensor->name, (long long)begin, (long long)(begin + n), (long long)n_all);
+    TT_TRY(tt_memory_alloc(tensor->name, bytes, params->node, &vector));
+    tt_status st = tt_memory_alloc("a vector of a weight file", whole_bytes, params->node, &whole);
+    if (st == TT_OK) {
+        st = tt_model_read_f32(params->model, tensor, whole);
+    }
+    if (st == TT_OK) {
+        memcpy(vector, (float *)whole + begin, bytes);
+        params->read_bytes += (uint64_t)n_all * (uint64_t)tt_dtype_bytes(tensor->type);
+    }
+    tt_memory_free(whole, whole_bytes);
+    if (st != TT_OK) {
+        tt_memory_free(vector, bytes);
+        return tt_status_trace(st, __FILE__, __LINE__, __func__);
+    }
+    params->packed_bytes += bytes;
+    *vector_out = vector;
+    return TT_OK;
+}

@@ -1,0 +1,238 @@
+/* safetensors.c - the header of one weight file, checked before anything relies on it.
+ *
+ * The file: a little-endian u64 N, N bytes of JSON (name -> dtype, shape, data_offsets), then data. A
+ * header is believed only if every range has the size that its shape and type ask for, and the ranges in order
+ * tile the data area exactly: so nothing overlaps, nothing is missing, and no later sum can leave the file.
+ * Source: the safetensors format description of Hugging Face. */
+#include "model_internal.h"
+#include <stdlib.h>
+#include <string.h>
+
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "weight files are little-endian, and rows are handed out as they lie in the file"
+#endif
+
+enum {
+    LENGTH_BYTES = 8,           /* of N */
+    MAX_HEADER_BYTES = 100000000, /* as the format's own reader */
+    POINTER_BYTES = 32          /* enough to know a Git LFS pointer */
+};
+
+static const tti_dtype_info dtypes[] = {
+    {"F32", 32, TT_DTYPE_F32},         {"BF16", 16, TT_DTYPE_BF16},
+    {"F16", 16, TT_DTYPE_F16},         {"F64", 64, TT_DTYPE_OTHER},
+    {"F8_E4M3", 8, TT_DTYPE_OTHER},    {"F8_E5M2", 8, TT_DTYPE_OTHER},
+    {"F8_E4M3FNUZ", 8, TT_DTYPE_OTHER}, {"F8_E5M2FNUZ", 8, TT_DTYPE_OTHER},
+    {"F8_E8M0", 8, TT_DTYPE_OTHER},    {"F6_E2M3", 6, TT_DTYPE_OTHER},
+    {"F6_E3M2", 6, TT_DTYPE_OTHER},    {"F4", 4, TT_DTYPE_OTHER},
+    {"I64", 64, TT_DTYPE_OTHER},       {"U64", 64, TT_DTYPE_OTHER},
+    {"I32", 32, TT_DTYPE_OTHER},       {"U32", 32, TT_DTYPE_OTHER},
+    {"I16", 16, TT_DTYPE_OTHER},       {"U16", 16, TT_DTYPE_OTHER},
+    {"I8", 8, TT_DTYPE_OTHER},         {"U8", 8, TT_DTYPE_OTHER},
+    {"BOOL", 8, TT_DTYPE_OTHER},       {"C64", 64, TT_DTYPE_OTHER}};
+
+static const tti_dtype_info *find_dtype(const char *name)
+{
+    for (size_t i = 0; i < sizeof(dtypes) / sizeof(dtypes[0]); i++) {
+        if (strcmp(dtypes[i].name, name) == 0) {
+            return &dtypes[i];
+        }
+    }
+    return NULL;
+}
+
+/* Product of the dimensions; false if one is no size or the product leaves 64 bits. */
+static bool shape_elements(const json_t *shape, tti_entry *entry, uint64_t *elements_out)
+{
+    size_t i;
+    json_t *value;
+    uint64_t elements = 1;
+    bool zero = false, overflow = false;
+    entry->n_dims = (int)json_array_size(shape);
+    json_array_foreach(shape, i, value)
+    {
+        if (!json_is_integer(value) || json_integer_value(value) < 0) {
+            return false;
+        }
+        uint64_t dim = (uint64_t)json_integer_value(value);
+        if (i < TTI_MAX_DIMS) {
+            entry->dim[i] = (int64_t)dim;
+        }
+        if (dim == 0) {
+            zero = true;
+        } else if (elements > UINT64_MAX / dim) {
+            overflow = true;
+        } else {
+            elements *= dim;
+        }
+    }
+    *elements_out = zero ? 0 : elements;
+    return zero || !overflow;
+}
+
+/* One member of the header into entry; offset is still relative to the data area of data_bytes. */
+static tt_status read_entry(const char *path, const char *name, const json_t *value,
+                            uint64_t data_bytes, tti_entry *entry)
+{
+    path = tti_show_path(path);
+    TT_CHECK(json_is_object(value), TT_ERR_FILE, "%s: entry of tensor '%s' is not an object", path,
+             tti_show(name).text);
+    const json_t *dtype = json_object_get(value, "dtype");
+    const json_t *shape = json_object_get(value, "shape");
+    const json_t *offsets = json_object_get(value, "data_offsets");
+    TT_CHECK(json_is_string(dtype) && json_is_array(shape) && json_is_array(offsets), TT_ERR_FILE,
+             "%s: tensor '%s' lacks a dtype, shape or data_offsets", path, tti_show(name).text);
+    entry->name = name;
+    entry->dtype = find_dtype(json_string_value(dtype));
+    TT_CHECK(entry->dtype, TT_ERR_FILE, "%s: tensor '%s' has the unknown dtype '%s'", path,
+             tti_show(name).text, tti_show(json_string_value(dtype)).text);
+
+    uint64_t elements = 0;
+    TT_CHECK(shape_elements(shape, entry, &elements) && elements <= UINT64_MAX / entry->dtype->bits,
+             TT_ERR_FILE, "%s: tensor '%s' has a shape that is negative, not a number, or beyond 64 bits (file has %llu bytes of data)",
+             path, tti_show(name).text, (unsigned long long)data_bytes);
+    uint64_t bits = elements * entry->dtype->bits;
+    TT_CHECK(bits % 8 == 0, TT_ERR_FILE, "%s: tensor '%s' does not end at a byte", path,
+             tti_show(name).text);
+
+    const json_t *begin = json_array_get(offsets, 0), *end = json_array_get(offsets, 1);
+    TT_CHECK(json_array_size(offsets) == 2 && json_is_integer(begin) && json_is_integer(end) &&
+                 json_integer_value(begin) >= 0 &&
+                 json_integer_value(end) >= json_integer_value(begin),
+             TT_ERR_FILE, "%s: tensor '%s' has bad data_offsets", path, tti_show(name).text);
+    entry->offset = (uint64_t)json_integer_value(begin);
+    entry->bytes = (uint64_t)json_integer_value(end) - entry->offset;
+    TT_CHECK(entry->bytes == bits / 8, TT_ERR_FILE,
+             "%s: tensor '%s' needs %llu bytes by its shape and type, its data_offsets span %llu",
+             path, tti_show(name).text, (unsigned long long)(bits / 8),
+             (unsigned long long)entry->bytes);
+    TT_CHECK(entry->offset + entry->bytes <= data_bytes, TT_ERR_FILE,
+             "%s: is cut short or damaged: tensor '%s' ends at byte %llu of the data, the file has %llu",
+             path, tti_show(name).text, (unsigned long long)(entry->offset + entry->bytes),
+             (unsigned long long)data_bytes);
+    return TT_OK;
+}
+
+static int by_offset(const void *a, const void *b)
+{
+    const tti_entry *x = a, *y = b;
+    uint64_t x_end = x->offset + x->bytes, y_end = y->offset + y->bytes;
+    if (x->offset != y->offset) {
+        return x->offset < y->offset ? -1 : 1;
+    }
+    return (x_end > y_end) - (x_end < y_end);
+}
+
+static tt_status check_tiling(const char *path, const tti_entry *entry, size_t n,
+                              uint64_t data_bytes)
+{
+    uint64_t end = 0;
+    path = tti_show_path(path);
+    for (size_t i = 0; i < n; i++) {
+        TT_CHECK(entry[i].offset >= end, TT_ERR_FILE, "%s: tensors '%s' and '%s' overlap", path,
+                 tti_show(entry[i - 1].name).text, tti_show(entry[i].name).text);
+        TT_CHECK(entry[i].offset == end, TT_ERR_FILE,
+                 "%s: %llu bytes before tensor '%s' belong to no tensor", path,
+                 (unsigned long long)(entry[i].offset - end), tti_show(entry[i].name).text);
+        end = entry[i].offset + entry[i].bytes;
+    }
+    TT_CHECK(end == data_bytes, TT_ERR_FILE, "%s: the last %llu bytes belong to no tensor", path,
+             (unsigned long long)(data_bytes - end));
+    return TT_OK;
+}
+
+/* Reads and bounds N and the header's text. Owner: *text_out is the caller's. */
+static tt_status read_text(const tti_file *file, char **text_out, size_t *n_out)
+{
+    const char *path = tti_show_path(file->path);
+    unsigned char start[POINTER_BYTES];
+    size_t n_start = file->bytes < sizeof(start) ? (size_t)file->bytes : sizeof(start);
+    TT_TRY(tti_file_read(file, 0, start, n_start));
+    TT_CHECK(!tti_file_is_pointer((const char *)start, n_start), TT_ERR_FILE,
+             "%s: is an unfetched large-file pointer (Git LFS), not the weights; run `git lfs pull`",
+             path);
+    TT_CHECK(n_start >= LENGTH_BYTES, TT_ERR_FILE,
+             "%s: has %llu bytes, too few for a safetensors file", path,
+             (unsigned long long)file->bytes);
+    uint64_t n = 0;
+    for (int i = LENGTH_BYTES - 1; i >= 0; i--) {
+        n = n << 8 | start[i];
+    }
+    TT_CHECK(n <= MAX_HEADER_BYTES, TT_ERR_FILE,
+             "%s: states a header of %llu bytes, above the limit of %d bytes", path,
+             (unsigned long long)n, MAX_HEADER_BYTES);
+    TT_CHECK(n <= file->bytes - LENGTH_BYTES, TT_ERR_FILE,
+             "%s: is cut short: its header needs %llu bytes, the file has %llu", path,
+             (unsigned long long)(n + LENGTH_BYTES), (unsigned long long)file->bytes);
+    char *text = malloc((size_t)n + 1);
+    TT_CHECK(text, TT_ERR_NOMEM, "%s: no memory for its header of %llu bytes", path,
+             (unsigned long long)n);
+    tt_status st = tti_file_read(file, LENGTH_BYTES, text, (size_t)n);
+    if (st == TT_OK && (n == 0 || text[0] != '{')) {
+        st = TT_FAIL(TT_ERR_FILE, "%s: its header is not a JSON object", path);
+    }
+    if (st != TT_OK) {
+        free(text);
+        return st;
+    }
+    *text_out = text;
+    *n_out = (size_t)n;
+    return TT_OK;
+}
+
+tt_status tti_safetensors_read(const tti_file *file, int file_id, tti_header *header_out)
+{
+    char *text = NULL;
+    size_t n_text = 0;
+    tti_header header = {0};
+    TT_TRY(read_text(file, &text, &n_text));
+    tt_status st = tti_json_parse(file->path, text, n_text, &header.json);
+    free(text);
+    TT_TRY(st);
+
+    const char *name;
+    json_t *value;
+    size_t n_members = json_object_size(header.json);
+    uint64_t data_begin = LENGTH_BYTES + (uint64_t)n_text;
+    uint64_t data_bytes = file->bytes - data_begin;
+    header.entry = calloc(n_members + 1, sizeof(*header.entry));
+    if (!header.entry) {
+        st = TT_FAIL(TT_ERR_NOMEM, "%s: no memory for its %zu tensors", tti_show_path(file->path),
+                     n_members);
+        goto err_free;
+    }
+    json_object_foreach(header.json, name, value)
+    {
+        if (strcmp(name, "__metadata__") == 0) {
+            continue;
+        }
+        tti_entry *entry = &header.entry[header.n++];
+        entry->file_id = file_id;
+        entry->found = true;
+        st = read_entry(file->path, name, value, data_bytes, entry);
+        if (st != TT_OK) {
+            goto err_free;
+        }
+    }
+    qsort(header.entry, header.n, sizeof(*header.entry), by_offset);
+    st = check_tiling(file->path, header.entry, header.n, data_bytes);
+    if (st != TT_OK) {
+        goto err_free;
+    }
+    for (size_t i = 0; i < header.n; i++) {
+        header.entry[i].offset += data_begin;
+    }
+    *header_out = header;
+    return TT_OK;
+
+err_free:
+    tti_safetensors_free(&header);
+    return st;
+}
+
+void tti_safetensors_free(tti_header *header)
+{
+    json_decref(header->json);
+    free(header->entry);
+    memset(header, 0, sizeof(*header));
+}

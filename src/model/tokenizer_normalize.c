@@ -1,0 +1,311 @@
+/* tokenizer_normalize.c - the normaliser: a list of rewritings of one piece of text, each from one buffer into the other.
+ *
+ * Unicode normal forms come from utf8proc, in three steps of which the middle one is ours: utf8proc's own canonical
+ * ordering exchanges neighbours one by one, which takes quadratic time on a long run of combining marks. */
+#include "tokenizer_internal.h"
+#include <stdlib.h>
+#include <string.h>
+#include <utf8proc.h>
+
+enum {
+    COMBINING_CLASSES = 256,
+    DECOMPOSED_MAX = 32,       /* code points one can become; the longest of Unicode, U+FDFA, becomes 18 */
+    INSERTION_SORT_MAX = 16,   /* marks; real text has runs of 1 to 4, which counting would slow down */
+    CAPITAL_I_WITH_DOT = 0x130 /* the one letter whose lower case is two characters */
+};
+
+static tt_status add_op(tti_normalizer *out, tti_normalize_kind kind, tti_normalize_op **op_out)
+{
+    void *array = out->op;
+    tt_status st = tti_tokenizer_grow(&array, &out->capacity, out->n_ops + 1, sizeof(*out->op));
+    out->op = array;
+    TT_TRY(st);
+    *op_out = &out->op[out->n_ops++];
+    **op_out = (tti_normalize_op){.kind = kind};
+    return TT_OK;
+}
+
+static tt_status load_content(const char *path, const json_t *json, const char *key, tti_normalize_op *op)
+{
+    const char *s;
+    TT_TRY(tti_tokenizer_json_string(path, json, key, &s, &op->n_content));
+    op->content = tti_tokenizer_copy(s, op->n_content);
+    TT_CHECK(op->content, TT_ERR_NOMEM, "%s: out of memory for the normalizer", path);
+    return TT_OK;
+}
+
+static tt_status load_one(const char *path, const json_t *json, const char *type, tti_normalizer *out)
+{
+    static const struct {
+        const char *name;
+        tti_normalize_kind kind;
+    } known[] = {
+        {"NFC", TTI_NORMALIZE_NFC},         {"NFD", TTI_NORMALIZE_NFD},         {"NFKC", TTI_NORMALIZE_NFKC},
+        {"NFKD", TTI_NORMALIZE_NFKD},       {"Prepend", TTI_NORMALIZE_PREPEND}, {"Replace", TTI_NORMALIZE_REPLACE},
+        {"Strip", TTI_NORMALIZE_STRIP},     {"Lowercase", TTI_NORMALIZE_LOWERCASE},
+    };
+    enum { N_KNOWN = sizeof(known) / sizeof(known[0]) };
+    size_t k = 0;
+    while (k < N_KNOWN && strcmp(type, known[k].name) != 0) {
+        k++;
+    }
+    TT_CHECK(k < N_KNOWN, TT_ERR_UNSUPPORTED, "%s: unknown normalizer \"%s\"", path, type);
+    TT_CHECK(out->n_ops < TTI_STEPS_MAX, TT_ERR_UNSUPPORTED, "%s: more than %d normalizers", path, TTI_STEPS_MAX);
+    tti_normalize_op *op = NULL;
+    TT_TRY(add_op(out, known[k].kind, &op));
+    switch (op->kind) {
+    case TTI_NORMALIZE_PREPEND:
+        return load_content(path, json, "prepend", op);
+    case TTI_NORMALIZE_REPLACE:
+        TT_TRY(load_content(path, json, "content", op));
+        return tti_pattern_load(path, json_object_get(json, "pattern"), &op->pattern);
+    case TTI_NORMALIZE_STRIP:
+        TT_TRY(tti_tokenizer_json_bool(path, json, "strip_left", true, &op->strip_left));
+        return tti_tokenizer_json_bool(path, json, "strip_right", true, &op->strip_right);
+    default:
+        return TT_OK;
+    }
+}
+
+static tt_status load_nested(const char *path, const json_t *json, unsigned depth, tti_normalizer *out)
+{
+    const char *type;
+    TT_TRY(tti_tokenizer_json_type(path, "normalizer", json, &type));
+    if (strcmp(type, "Sequence") != 0) {
+        return load_one(path, json, type, out);
+    }
+    TT_CHECK(depth < TTI_STEPS_MAX, TT_ERR_UNSUPPORTED, "%s: normalizers are nested too deep", path);
+    const json_t *array;
+    TT_TRY(tti_tokenizer_json_array(path, json, "normalizers", &array));
+    for (size_t i = 0; i < json_array_size(array); i++) {
+        TT_TRY(load_nested(path, json_array_get(array, i), depth + 1, out));
+    }
+    return TT_OK;
+}
+
+tt_status tti_normalizer_load(const char *path, const json_t *json, tti_normalizer *out)
+{
+    if (!json || json_is_null(json)) {
+        return TT_OK;
+    }
+    return load_nested(path, json, 0, out);
+}
+
+void tti_normalizer_fini(tti_normalizer *normalizer)
+{
+    for (size_t i = 0; i < normalizer->n_ops; i++) {
+        free(normalizer->op[i].content);
+        tti_pattern_fini(&normalizer->op[i].pattern);
+    }
+    free(normalizer->op);
+    *normalizer = (tti_normalizer){0};
+}
+
+static bool is_ascii(const char *text, size_t n)
+{
+    unsigned char all = 0;
+    for (size_t i = 0; i < n; i++) {
+        all |= (unsigned char)text[i];
+    }
+    return all < 0x80;
+}
+
+static unsigned combining_class(utf8proc_int32_t c)
+{
+    return (unsigned)utf8proc_get_property(c)->combining_class;
+}
+
+/* Sorts the marks c[n] by combining class, keeping the order of equals. spare[n] is room. */
+static void order_marks(utf8proc_int32_t *c, utf8proc_int32_t *spare, size_t n)
+{
+    if (n <= INSERTION_SORT_MAX) {
+        for (size_t i = 1; i < n; i++) {
+            utf8proc_int32_t mark = c[i];
+            size_t k = i;
+            for (; k > 0 && combining_class(c[k - 1]) > combining_class(mark); k--) {
+                c[k] = c[k - 1];
+            }
+            c[k] = mark;
+        }
+        return;
+    }
+    size_t start[COMBINING_CLASSES + 1] = {0};
+    for (size_t i = 0; i < n; i++) {
+        start[(combining_class(c[i]) & (COMBINING_CLASSES - 1)) + 1]++;
+    }
+    for (size_t k = 1; k <= COMBINING_CLASSES; k++) {
+        start[k] += start[k - 1];
+    }
+    for (size_t i = 0; i < n; i++) {
+        spare[start[combining_class(c[i]) & (COMBINING_CLASSES - 1)]++] = c[i];
+    }
+    memcpy(c, spare, n * sizeof(*c));
+}
+
+static tt_status normal_form(tti_normalize_kind kind, const char *text, size_t n, tt_text *out)
+{
+    bool compat = kind == TTI_NORMALIZE_NFKC || kind == TTI_NORMALIZE_NFKD;
+    bool compose = kind == TTI_NORMALIZE_NFC || kind == TTI_NORMALIZE_NFKC;
+    int options = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | (compat ? UTF8PROC_COMPAT : 0);
+    utf8proc_int32_t *c = NULL, *spare = NULL; /* c[count], both of capacity */
+    size_t count = 0, capacity = 0, spare_capacity = 0;
+    void *array;
+    tt_status st = TT_OK;
+
+    for (size_t i = 0; i < n;) {
+        array = c;
+        st = tti_tokenizer_grow(&array, &capacity, count + DECOMPOSED_MAX, sizeof(*c));
+        c = array;
+        if (st != TT_OK) {
+            goto out_free;
+        }
+        size_t length;
+        uint32_t point = tti_utf8_decode(text + i, &length);
+        int boundary = 0;
+        utf8proc_ssize_t got = utf8proc_decompose_char((utf8proc_int32_t)point, c + count, DECOMPOSED_MAX,
+                                                       (utf8proc_option_t)options, &boundary);
+        if (got < 0 || got > DECOMPOSED_MAX) {
+            st = TT_FAIL(TT_ERR_REQUEST, "U+%04X cannot be normalised: %s", (unsigned)point, utf8proc_errmsg(got));
+            goto out_free;
+        }
+        count += (size_t)got;
+        i += length;
+    }
+
+    array = spare;
+    st = tti_tokenizer_grow(&array, &spare_capacity, count + 1, sizeof(*spare));
+    spare = array;
+    if (st != TT_OK) {
+        goto out_free;
+    }
+    for (size_t i = 0; i < count;) {
+        size_t end = i;
+        while (end < count && combining_class(c[end]) != 0) {
+            end++;
+        }
+        order_marks(c + i, spare, end - i);
+        i = end + 1;
+    }
+
+    if (compose && count > 0) {
+        utf8proc_ssize_t left = utf8proc_normalize_utf32(c, (utf8proc_ssize_t)count,
+                                                         (utf8proc_option_t)(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
+        if (left < 0) {
+            st = TT_FAIL(TT_ERR_REQUEST, "a text cannot be normalised: %s", utf8proc_errmsg(left));
+            goto out_free;
+        }
+        count = (size_t)left;
+    }
+    for (size_t i = 0; i < count && st == TT_OK; i++) {
+        char bytes[TTI_UTF8_MAX];
+        st = tt_text_append(out, bytes, tti_utf8_encode((uint32_t)c[i], bytes));
+    }
+
+out_free:
+    free(c);
+    free(spare);
+    return st;
+}
+
+static tt_status replace(const tti_normalize_op *op, tti_regex_work *regex, const char *text, size_t n, tt_text *out)
+{
+    tti_pattern_walk walk = {0};
+    size_t done = 0;
+    for (;;) {
+        bool found;
+        size_t start = 0, end = 0;
+        TT_TRY(tti_pattern_next(&op->pattern, regex, text, n, &walk, &found, &start, &end));
+        if (!found) {
+            break;
+        }
+        TT_TRY(tt_text_append(out, text + done, start - done));
+        TT_TRY(tt_text_append(out, op->content, op->n_content));
+        done = end;
+    }
+    return tt_text_append(out, text + done, n - done);
+}
+
+static tt_status lowercase(const char *text, size_t n, tt_text *out)
+{
+    for (size_t i = 0; i < n;) {
+        size_t length;
+        uint32_t c = tti_utf8_decode(text + i, &length);
+        i += length;
+        if (c == CAPITAL_I_WITH_DOT) {
+            TT_TRY(tt_text_append(out, "i\xcc\x87", 3));
+            continue;
+        }
+        char bytes[TTI_UTF8_MAX];
+        size_t made = tti_utf8_encode((uint32_t)utf8proc_tolower((utf8proc_int32_t)c), bytes);
+        TT_TRY(tt_text_append(out, bytes, made));
+    }
+    return TT_OK;
+}
+
+/* Cuts spaces off either end of text[*n_io]; returns the new start. */
+static const char *strip(const tti_normalize_op *op, const char *text, size_t *n_io)
+{
+    size_t start = 0, end = *n_io, length;
+    while (op->strip_left && start < end && tti_char_is_space(tti_utf8_decode(text + start, &length))) {
+        start += length;
+    }
+    while (op->strip_right && end > start) {
+        size_t last = end - 1;
+        while (((unsigned char)text[last] & 0xc0) == 0x80) {
+            last--;
+        }
+        if (!tti_char_is_space(tti_utf8_decode(text + last, &length))) {
+            break;
+        }
+        end = last;
+    }
+    *n_io = end - start;
+    return text + start;
+}
+
+tt_status tti_normalizer_exec(const tti_normalizer *normalizer, tti_regex_work *regex, tt_text buffer[2],
+                              const char **text_io, size_t *n_io)
+{
+    const char *text = *text_io;
+    size_t n = *n_io;
+    unsigned next = 0; /* the buffer that text does not lie in */
+    for (size_t i = 0; i < normalizer->n_ops; i++) {
+        const tti_normalize_op *op = &normalizer->op[i];
+        tt_text *out = &buffer[next];
+        out->n = 0;
+        TT_TRY(tt_text_append(out, "", 0));
+        switch (op->kind) {
+        case TTI_NORMALIZE_NFC:
+        case TTI_NORMALIZE_NFD:
+        case TTI_NORMALIZE_NFKC:
+        case TTI_NORMALIZE_NFKD:
+            if (is_ascii(text, n)) {
+                continue;
+            }
+            TT_TRY(normal_form(op->kind, text, n, out));
+            break;
+        case TTI_NORMALIZE_PREPEND:
+            if (n == 0) {
+                continue;
+            }
+            TT_TRY(tt_text_append(out, op->content, op->n_content));
+            TT_TRY(tt_text_append(out, text, n));
+            break;
+        case TTI_NORMALIZE_REPLACE:
+            TT_TRY(replace(op, regex, text, n, out));
+            break;
+        case TTI_NORMALIZE_STRIP:
+            text = strip(op, text, &n);
+            continue;
+        case TTI_NORMALIZE_LOWERCASE:
+            TT_TRY(lowercase(text, n, out));
+            break;
+        }
+        text = out->bytes;
+        n = out->n;
+        next = 1 - next;
+    }
+    *text_io = text;
+    *n_io = n;
+    return TT_OK;
+}

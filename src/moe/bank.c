@@ -1,0 +1,326 @@
+/* bank.c - life of the feed-forward layers: what this rank loads, the exchange and gathers it needs, and all work buffers, sized once so that
+ * the step path allocates nothing. */
+#include "moe_internal.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { MIN_JOB_ROWS = 512 }; /* rows computed at once; enough to reuse each weight panel from cache */
+
+/* ---- weights ---- */
+
+static tt_status load_dense(tt_moe *moe, tt_load_params *load, int64_t layer)
+{
+    int64_t f_begin, f_end, h_begin, h_end;
+    tt_layout_columns(moe->arch->F_dense, moe->layout->tp, moe->role->tp_id, &f_begin, &f_end);
+    tt_layout_columns(moe->H, moe->layout->tp, moe->role->tp_id, &h_begin, &h_end);
+    return tti_ffn_load(load, TT_ROLE_GATE, TT_ROLE_UP, TT_ROLE_DOWN, layer, 0, f_begin, f_end,
+                        h_begin, h_end, &moe->layer[layer].dense);
+}
+
+static tt_status load_attention_side(tt_moe *moe, tt_load_params *load, int64_t layer)
+{
+    tti_moe_layer *l = &moe->layer[layer];
+    tt_tensor router = tt_model_tensor(load->model, TT_ROLE_ROUTER, layer, 0);
+    TT_TRY(tt_load_linear(load, &router, 0, moe->E, &l->router));
+    tt_tensor bias = tt_model_tensor(load->model, TT_ROLE_ROUTER_CHOICE_BIAS, layer, 0);
+    TT_TRY(tt_load_vector(load, &bias, 0, moe->E, &l->choice_bias));
+    if (moe->arch->F_shared > 0) {
+        TT_TRY(tti_ffn_load(load, TT_ROLE_SHARED_GATE, TT_ROLE_SHARED_UP, TT_ROLE_SHARED_DOWN,
+                            layer, 0, 0, moe->arch->F_shared, 0, moe->H, &l->shared));
+    }
+    return TT_OK;
+}
+
+static tt_status load_experts(tt_moe *moe, tt_load_params *load, int64_t layer)
+{
+    tti_moe_layer *l = &moe->layer[layer];
+    l->slot = calloc((size_t)moe->n_slots + 1, sizeof(*l->slot));
+    TT_CHECK(l->slot, TT_ERR_NOMEM, "no memory for %lld expert slots", (long long)moe->n_slots);
+    const tt_placement *placement = moe->placement;
+    const int32_t *expert = placement->expert_of_slot +
+                            (layer * placement->n_groups + moe->role->group_id) * moe->n_slots;
+    for (int64_t s = 0; s < moe->n_slots; s++) {
+        if (expert[s] >= 0) {
+            TT_TRY(tti_ffn_load(load, TT_ROLE_EXPERT_GATE, TT_ROLE_EXPERT_UP, TT_ROLE_EXPERT_DOWN,
+                                layer, expert[s], moe->f_begin, moe->f_end, moe->h_begin,
+                                moe->h_end, &l->slot[s]));
+        }
+    }
+    return TT_OK;
+}
+
+static tt_status load_layers(tt_moe *moe, tt_load_params *load)
+{
+    for (int64_t l = 0; l < moe->L; l++) {
+        moe->layer[l].is_moe = moe->arch->layer_is_moe[l];
+        if (!moe->layer[l].is_moe) {
+            if (moe->role->dp_id >= 0) {
+                TT_TRY(load_dense(moe, load, l));
+            }
+            continue;
+        }
+        if (moe->role->dp_id >= 0) {
+            TT_TRY(load_attention_side(moe, load, l));
+        }
+        if (moe->role->group_id >= 0) {
+            TT_TRY(load_experts(moe, load, l));
+        }
+    }
+    return TT_OK;
+}
+
+/* ---- buffers ---- */
+
+static void take_all(tt_moe *moe, tt_arena *arena, bool has_moe, bool has_dense)
+{
+    const tt_layout *layout = moe->layout;
+    bool attends = moe->role->dp_id >= 0, serves = moe->role->group_id >= 0;
+    int64_t T = has_moe && attends ? layout->max_rows_rank : 0;
+    int64_t n_threads = tt_stream_n_threads(moe->compute);
+    moe->logits = tt_arena_take(arena, T * moe->E, sizeof(float));
+    moe->route_work = tt_arena_take(arena, T ? n_threads * 2 * moe->E : 0, sizeof(float));
+    moe->route_status = tt_arena_take(arena, n_threads, sizeof(tt_status));
+    moe->expert = tt_arena_take(arena, T * moe->K, sizeof(int32_t));
+    moe->slot = tt_arena_take(arena, T * moe->K, sizeof(int32_t));
+    moe->weight = tt_arena_take(arena, T * moe->K, sizeof(float));
+    int64_t dense_floats = has_dense && attends ? layout->max_rows_group * moe->arch->F_dense : 0;
+    moe->dense_gate = tt_arena_take(arena, dense_floats, sizeof(float));
+    moe->dense_up = tt_arena_take(arena, dense_floats, sizeof(float));
+    int64_t rows = has_moe && serves ? moe->job_rows : 0;
+    moe->job = tt_arena_take(arena, moe->max_groups, sizeof(tti_moe_job));
+    moe->job_x = tt_arena_take(arena, rows * moe->H, sizeof(float));
+    moe->job_gate = tt_arena_take(arena, rows * moe->F, sizeof(float));
+    moe->job_up = tt_arena_take(arena, rows * moe->F, sizeof(float));
+    moe->job_y = tt_arena_take(arena, rows * (moe->h_end - moe->h_begin), sizeof(float));
+    moe->load_count = tt_arena_take(arena, moe->L * moe->n_slots, sizeof(uint64_t));
+    for (int h = 0; h < layout->n_handles; h++) {
+        tti_moe_flight *flight = &moe->flight[h];
+        int64_t F_shared = moe->arch->F_shared;
+        flight->shared_inner = tt_arena_take(arena, T * F_shared, sizeof(float));
+        flight->shared_up = tt_arena_take(arena, T * F_shared, sizeof(float));
+        flight->shared_out = tt_arena_take(arena, F_shared ? T * moe->H : 0, sizeof(float));
+        flight->group = tt_arena_take(arena, moe->max_groups, sizeof(tt_exchange_rows));
+    }
+}
+
+static tt_status make_buffers(tt_moe *moe, int node, bool has_moe, bool has_dense)
+{
+    moe->flight = calloc((size_t)moe->layout->n_handles, sizeof(*moe->flight));
+    TT_CHECK(moe->flight, TT_ERR_NOMEM, "no memory for exchange handles");
+    tt_arena count = {0};
+    take_all(moe, &count, has_moe, has_dense);
+    TT_TRY(tt_arena_init(&moe->arena, "feed-forward work buffers", count.used_bytes, node));
+    take_all(moe, &moe->arena, has_moe, has_dense);
+    memset(moe->load_count, 0, (size_t)(moe->L * moe->n_slots) * sizeof(uint64_t));
+    return TT_OK;
+}
+
+/* ---- exchange and gathers ---- */
+
+static tt_status make_exchange(tt_moe *moe)
+{
+    const tt_layout *layout = moe->layout;
+    int n_sources = layout->dp * layout->tp, n_owners = layout->n_groups * layout->etp;
+    size_t n_ranks = (size_t)layout->n_ranks;
+    int *source = calloc(n_ranks, sizeof(int)), *owner = calloc(n_ranks, sizeof(int));
+    int64_t *columns = calloc((size_t)layout->etp + 1, sizeof(int64_t));
+    int64_t n_slots = moe->placement->slots_per_group * layout->n_groups;
+    size_t n_owner_ranks = (size_t)n_slots * (size_t)layout->etp;
+    int32_t *rank = calloc(n_owner_ranks + 1, sizeof(int32_t));
+    int32_t *local = calloc((size_t)n_slots + 1, sizeof(int32_t));
+    tt_status st = source && owner && columns && rank && local
+                       ? TT_OK
+                       : TT_FAIL(TT_ERR_NOMEM, "no memory for the owner map");
+    st = tt_world_agree(moe->world, st);
+    if (st == TT_OK) {
+        /* The exchange wants ascending lists: mark, then walk. */
+        bool *attends = calloc(2 * n_ranks, sizeof(bool)), *serves = attends + n_ranks;
+        st = tt_world_agree(moe->world, attends ? TT_OK : TT_FAIL(TT_ERR_NOMEM, "no memory"));
+        if (st == TT_OK) {
+            for (int i = 0; i < n_sources; i++) {
+                attends[layout->attention_rank[i]] = true;
+            }
+            for (int i = 0; i < n_owners; i++) {
+                serves[layout->expert_rank[i]] = true;
+            }
+            for (int r = 0, s = 0, o = 0; r < layout->n_ranks; r++) {
+                if (attends[r]) {
+                    source[s++] = r;
+                }
+                if (serves[r]) {
+                    owner[o++] = r;
+                }
+            }
+        }
+        free(attends);
+    }
+    if (st == TT_OK) {
+        for (int part = 0; part < layout->etp; part++) {
+            tt_layout_columns(moe->H, layout->etp, part, &columns[part], &columns[part + 1]);
+        }
+        for (int64_t s = 0; s < n_slots; s++) {
+            int64_t group = s / moe->placement->slots_per_group;
+            local[s] = (int32_t)(s % moe->placement->slots_per_group);
+            for (int part = 0; part < layout->etp; part++) {
+                rank[s * layout->etp + part] = layout->expert_rank[group * layout->etp + part];
+            }
+        }
+        tt_exchange_params params = {0};
+        params.H = moe->H;
+        params.K = moe->K;
+        params.max_tokens = layout->max_rows_rank;
+        params.n_handles = layout->n_handles;
+        params.wire = layout->wire;
+        params.wire_back = layout->wire_back;
+        params.source = source;
+        params.n_sources = n_sources;
+        params.owner = owner;
+        params.n_owners = n_owners;
+        params.width = layout->etp;
+        params.back_columns = columns;
+        st = tt_exchange_create(moe->world, &params, &moe->exchange);
+        if (st == TT_OK) {
+            tt_owner_map map = {n_slots, rank, local};
+            st = tt_exchange_set_owners(moe->exchange, &map, moe->placement->epoch);
+            st = tt_world_agree(moe->world, st);
+        }
+    }
+    free(source);
+    free(owner);
+    free(columns);
+    free(rank);
+    free(local);
+    return st;
+}
+
+static int64_t widest_columns(int64_t total, int n_parts)
+{
+    int64_t begin, end;
+    tt_layout_columns(total, n_parts, 0, &begin, &end);
+    return end - begin;
+}
+
+static tt_status make_gathers(tt_moe *moe, bool has_dense)
+{
+    const tt_layout *layout = moe->layout;
+    const tt_rank_role *role = moe->role;
+    int n_tp = has_dense && role->dp_id >= 0 ? layout->tp : 0;
+    const int *tp_member = n_tp ? layout->attention_rank + role->dp_id * layout->tp : NULL;
+    int64_t width = widest_columns(moe->arch->F_dense, layout->tp);
+    int64_t h_width = widest_columns(moe->H, layout->tp);
+    width = width > h_width ? width : h_width;
+    TT_TRY(tt_gather_create(moe->world, tp_member, n_tp, layout->max_rows_group * width,
+                            &moe->tp_gather));
+    int n_etp = role->group_id >= 0 && layout->etp > 1 ? layout->etp : 0;
+    const int *etp_member = n_etp ? layout->expert_rank + role->group_id * layout->etp : NULL;
+    return tt_gather_create(moe->world, etp_member, n_etp,
+                            moe->job_rows * widest_columns(moe->F, layout->etp), &moe->etp_gather);
+}
+
+/* ---- life ---- */
+
+static tt_status create_local(tt_moe *moe, const tt_moe_params *params, bool has_moe, bool has_dense)
+{
+    moe->layer = calloc((size_t)moe->L, sizeof(*moe->layer));
+    TT_CHECK(moe->layer, TT_ERR_NOMEM, "no memory for %lld layers", (long long)moe->L);
+    if (has_moe) {
+        TT_TRY(tt_placement_check(moe->placement));
+        TT_CHECK(moe->placement->replica_begin[moe->placement->L * moe->E] ==
+                     moe->placement->L * moe->E,
+                 TT_ERR_UNSUPPORTED, "replicated experts are not built yet");
+    }
+    TT_TRY(make_buffers(moe, params->load->node, has_moe, has_dense));
+    return load_layers(moe, params->load);
+}
+
+tt_status tt_moe_create(const tt_moe_params *params, tt_moe **moe_out)
+{
+    const tt_arch *arch = tt_model_arch(params->model);
+    const tt_layout *layout = params->layout;
+    tt_moe *moe = calloc(1, sizeof(*moe));
+    tt_status st = tt_world_agree(params->world,
+                                  moe ? TT_OK : TT_FAIL(TT_ERR_NOMEM, "no memory for the moe object"));
+    if (st != TT_OK) {
+        free(moe);
+        return st;
+    }
+    moe->arch = arch;
+    moe->layout = layout;
+    moe->role = &layout->role[tt_world_rank(params->world)];
+    moe->world = params->world;
+    moe->placement = params->placement;
+    moe->compute = params->compute;
+    moe->L = arch->L;
+    moe->H = arch->H;
+    moe->E = arch->E;
+    moe->K = arch->K;
+    moe->F = arch->F;
+    bool has_moe = false, has_dense = false;
+    for (int64_t l = 0; l < moe->L; l++) {
+        has_moe = has_moe || arch->layer_is_moe[l];
+        has_dense = has_dense || !arch->layer_is_moe[l];
+    }
+    if (has_moe && moe->role->group_id >= 0) {
+        moe->n_slots = moe->placement->slots_per_group;
+        moe->max_groups = moe->n_slots * layout->dp * layout->tp;
+        tt_layout_columns(moe->F, layout->etp, moe->role->etp_id, &moe->f_begin, &moe->f_end);
+        tt_layout_columns(moe->H, layout->etp, moe->role->etp_id, &moe->h_begin, &moe->h_end);
+    }
+    moe->job_rows = layout->max_rows_rank > MIN_JOB_ROWS ? layout->max_rows_rank : MIN_JOB_ROWS;
+    st = tt_world_agree(params->world, create_local(moe, params, has_moe, has_dense));
+    if (st == TT_OK && has_moe) {
+        st = make_exchange(moe);
+    }
+    if (st == TT_OK) {
+        st = make_gathers(moe, has_dense);
+    }
+    if (st != TT_OK) {
+        tt_moe_destroy(&moe);
+        return st;
+    }
+    *moe_out = moe;
+    return TT_OK;
+}
+
+void tt_moe_destroy(tt_moe **moe_ptr)
+{
+    tt_moe *moe = *moe_ptr;
+    if (!moe) {
+        return;
+    }
+    tt_exchange_destroy(&moe->exchange);
+    tt_gather_destroy(&moe->tp_gather);
+    tt_gather_destroy(&moe->etp_gather);
+    for (int64_t l = 0; moe->layer && l < moe->L; l++) {
+        tti_moe_layer *layer = &moe->layer[l];
+        tt_ffn_fini(&layer->dense);
+        tt_linear_fini(&layer->router);
+        tt_memory_free(layer->choice_bias, (size_t)moe->E * sizeof(float));
+        tt_ffn_fini(&layer->shared);
+        for (int64_t s = 0; layer->slot && s < moe->n_slots; s++) {
+            tt_ffn_fini(&layer->slot[s]);
+        }
+        free(layer->slot);
+    }
+    free(moe->layer);
+    free(moe->flight);
+    tt_arena_fini(&moe->arena);
+    free(moe);
+    *moe_ptr = NULL;
+}
+
+const uint64_t *tt_moe_load_counts(const tt_moe *moe, int64_t *n_slots_out)
+{
+    *n_slots_out = moe->n_slots;
+    return moe->load_count;
+}
+
+uint64_t tt_moe_bytes_read(const tt_moe *moe)
+{
+    return moe->bytes_read;
+}
+
+const tt_exchange *tt_moe_exchange(const tt_moe *moe)
+{
+    return moe->exchange;
+}

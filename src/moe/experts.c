@@ -1,0 +1,209 @@
+/* experts.c - the grouped product: all landed rows of all slots at once.
+ *
+ * Groups are sorted by slot, so that each expert's weights are read once for all its rows. Threads take (expert, panel) units from one
+ * atomic queue; a unit's sums are fixed, so who takes it changes no bit. First gate, up and activation of all experts, then down of all. */
+#include "moe_internal.h"
+#include <stdatomic.h>
+#include <string.h>
+#include "tutti/trace.h"
+
+typedef struct expert_pass {
+    tt_moe *moe;
+    const tti_moe_layer *layer;
+    int handle;
+    int64_t n_jobs, n_rows;
+    bool is_down;
+    _Atomic int64_t next_unit; /* relaxed: only hands out numbers */
+} expert_pass;
+
+/* Shell sort by (slot, source): few items, nearly sorted, no allocation. */
+static void sort_groups(tt_exchange_rows *group, int64_t n)
+{
+    for (int64_t gap = n / 2; gap > 0; gap /= 2) {
+        for (int64_t i = gap; i < n; i++) {
+            tt_exchange_rows moving = group[i];
+            int64_t j = i;
+            while (j >= gap && (group[j - gap].slot > moving.slot ||
+                                (group[j - gap].slot == moving.slot &&
+                                 group[j - gap].source_id > moving.source_id))) {
+                group[j] = group[j - gap];
+                j -= gap;
+            }
+            group[j] = moving;
+        }
+    }
+}
+
+/* Makes jobs from groups [begin, ...) until the row buffers are full; returns the first group left. */
+static int64_t make_jobs(tt_moe *moe, const tt_exchange_rows *group, int64_t begin, int64_t n_groups,
+                         expert_pass *pass)
+{
+    int64_t g = begin;
+    pass->n_jobs = 0;
+    pass->n_rows = 0;
+    while (g < n_groups && pass->n_rows + group[g].n <= moe->job_rows) {
+        tti_moe_job *job = pass->n_jobs ? &moe->job[pass->n_jobs - 1] : NULL;
+        if (!job || job->slot != group[g].slot) {
+            job = &moe->job[pass->n_jobs++];
+            job->slot = group[g].slot;
+            job->group_begin = g;
+            job->row = pass->n_rows;
+            job->n = 0;
+        }
+        job->n += group[g].n;
+        pass->n_rows += group[g].n;
+        job->group_end = ++g;
+    }
+    return g;
+}
+
+/* Calls fn for this thread's share of the rows of all jobs: row r of the buffer is row i of group g. */
+typedef void row_fn(expert_pass *pass, const tt_exchange_rows *group, int32_t i, int64_t row);
+
+static void for_rows(expert_pass *pass, int thread_id, int n_threads, row_fn *fn)
+{
+    tt_moe *moe = pass->moe;
+    const tt_exchange_rows *group = moe->flight[pass->handle].group;
+    int64_t begin, end, row = 0;
+    tt_split(pass->n_rows, n_threads, thread_id, &begin, &end);
+    for (int64_t j = 0; j < pass->n_jobs && row < end; j++) {
+        for (int64_t g = moe->job[j].group_begin; g < moe->job[j].group_end && row < end; g++) {
+            int64_t first = begin > row ? begin - row : 0;
+            for (int64_t i = first; i < group[g].n && row + i < end; i++) {
+                fn(pass, &group[g], (int32_t)i, row + i);
+            }
+            row += group[g].n;
+        }
+    }
+}
+
+static void gather_row(expert_pass *pass, const tt_exchange_rows *group, int32_t i, int64_t row)
+{
+    tt_exchange_get_row(pass->moe->exchange, group, i, pass->moe->job_x + row * pass->moe->H);
+}
+
+static void gather_part(void *arg, int thread_id, int n_threads)
+{
+    for_rows(arg, thread_id, n_threads, gather_row);
+}
+
+static void put_row(expert_pass *pass, const tt_exchange_rows *group, int32_t i, int64_t row)
+{
+    tt_moe *moe = pass->moe;
+    tt_exchange_put_result(moe->exchange, pass->handle, group, i,
+                           moe->job_y + row * (moe->h_end - moe->h_begin));
+}
+
+static void put_part(void *arg, int thread_id, int n_threads)
+{
+    for_rows(arg, thread_id, n_threads, put_row);
+}
+
+/* Units are numbered over all jobs, panels of one job in order. */
+static void product_part(void *arg, int thread_id, int n_threads)
+{
+    (void)thread_id;
+    (void)n_threads;
+    expert_pass *pass = arg;
+    tt_moe *moe = pass->moe;
+    bool polls = tt_world_progress_mode(moe->world) == TT_PROGRESS_POLLED;
+    int64_t j = 0, first_unit = 0;
+    for (;;) {
+        int64_t unit = atomic_fetch_add_explicit(&pass->next_unit, 1, memory_order_relaxed);
+        const tt_ffn *ffn = NULL;
+        for (; j < pass->n_jobs; j++) {
+            ffn = &pass->layer->slot[moe->job[j].slot];
+            int64_t n_panels = tt_linear_n_panels(pass->is_down ? &ffn->down : &ffn->gate);
+            if (unit < first_unit + n_panels) {
+                break;
+            }
+            first_unit += n_panels;
+        }
+        if (j == pass->n_jobs) {
+            return;
+        }
+        int64_t panel = unit - first_unit, row = moe->job[j].row, n = moe->job[j].n;
+        int64_t h_part = moe->h_end - moe->h_begin;
+        float *inner = moe->job_gate + row * moe->F;
+        if (pass->is_down) {
+            tt_linear_panels(&ffn->down, moe->job_y + row * h_part, h_part, inner, moe->F, n, panel,
+                             panel + 1);
+        } else {
+            tti_ffn_inner(ffn, inner + moe->f_begin, moe->job_up + row * moe->F + moe->f_begin,
+                          moe->F, moe->job_x + row * moe->H, moe->H, n, panel, panel + 1);
+        }
+        if (polls) {
+            tt_world_progress(moe->world);
+        }
+    }
+}
+
+static void run_products(expert_pass *pass, bool is_down)
+{
+    pass->is_down = is_down;
+    atomic_store_explicit(&pass->next_unit, 0, memory_order_relaxed);
+    tt_stream_run(pass->moe->compute, is_down ? "experts down" : "experts gate up", product_part,
+                  pass);
+}
+
+/* With ETP every member has the activations of its own columns: each gets all of them. */
+static tt_status share_inner(tt_moe *moe, int64_t n_rows)
+{
+    int etp = moe->layout->etp;
+    tt_rect rect[TTI_ETP_MAX];
+    for (int part = 0; part < etp; part++) {
+        int64_t begin, end;
+        tt_layout_columns(moe->F, etp, part, &begin, &end);
+        tt_rect r = {0, n_rows, begin, end - begin};
+        rect[part] = r;
+    }
+    return tt_gather_exec(moe->etp_gather, moe->job_gate, moe->F, rect, TT_GATHER_ALL,
+                          moe->compute);
+}
+
+static uint64_t count_bytes(const tt_moe *moe, const expert_pass *pass)
+{
+    uint64_t bytes = 0;
+    for (int64_t j = 0; j < pass->n_jobs; j++) {
+        const tt_ffn *ffn = &pass->layer->slot[moe->job[j].slot];
+        bytes += tt_linear_bytes(&ffn->gate) + tt_linear_bytes(&ffn->up) + tt_linear_bytes(&ffn->down);
+    }
+    return bytes;
+}
+
+tt_status tti_moe_run_experts(tt_moe *moe, int handle, tti_moe_flight *flight)
+{
+    tt_span span = tt_span_begin(TT_PHASE_EXPERTS, "experts");
+    expert_pass pass;
+    memset(&pass, 0, sizeof(pass));
+    pass.moe = moe;
+    pass.layer = &moe->layer[flight->layer];
+    pass.handle = handle;
+    uint64_t bytes = 0;
+    tt_status st = TT_OK;
+    sort_groups(flight->group, flight->n_groups);
+    for (int64_t done = 0; st == TT_OK && done < flight->n_groups;) {
+        int64_t next = make_jobs(moe, flight->group, done, flight->n_groups, &pass);
+        TT_ASSERT(next > done);
+        tt_stream_run(moe->compute, "gather rows", gather_part, &pass);
+        run_products(&pass, false);
+        if (moe->layout->etp > 1) {
+            st = share_inner(moe, pass.n_rows);
+        }
+        if (st == TT_OK) {
+            run_products(&pass, true);
+            tt_stream_run(moe->compute, "put results", put_part, &pass);
+        }
+        for (int64_t g = done; st == TT_OK && g < next; g++) {
+            const tt_exchange_rows *group = &flight->group[g];
+            moe->load_count[flight->layer * moe->n_slots + group->slot] += (uint64_t)group->n;
+            st = tt_exchange_push(moe->exchange, handle, group);
+        }
+        bytes += count_bytes(moe, &pass);
+        done = next;
+    }
+    flight->n_groups = 0;
+    moe->bytes_read += bytes;
+    tt_span_end(&span, bytes);
+    return st;
+}

@@ -1,0 +1,217 @@
+/* moe.c - the order of work of one MoE layer.
+ *
+ * begin routes and dispatches. advance then does the most useful piece of work there is:
+ *   all rows are here         -> run the experts on all of them at once (each expert's weights are read once)
+ *   shared expert unfinished  -> a piece of it
+ *   some rows are here        -> run the experts on those rather than idle
+ * and after the results have left, the rest of the shared expert while they return. */
+#include "moe_internal.h"
+#include <string.h>
+#include "tutti/trace.h"
+
+/* ---- dense layers ---- */
+
+tt_status tt_moe_dense(tt_moe *moe, int64_t layer, int64_t T, const float *x, float *y)
+{
+    if (T == 0) {
+        return TT_OK;
+    }
+    const tt_ffn *ffn = &moe->layer[layer].dense;
+    int64_t F = moe->arch->F_dense;
+    int tp = moe->layout->tp, tp_id = moe->role->tp_id;
+    tt_rect inner_rect[TTI_TP_MAX], out_rect[TTI_TP_MAX];
+    for (int part = 0; part < tp; part++) {
+        tt_rect inner = {0, T, 0, 0}, out = {0, T, 0, 0};
+        tt_layout_columns(F, tp, part, &inner.col, &inner.n_cols);
+        tt_layout_columns(moe->H, tp, part, &out.col, &out.n_cols);
+        inner.n_cols -= inner.col;
+        out.n_cols -= out.col;
+        inner_rect[part] = inner;
+        out_rect[part] = out;
+    }
+    tt_span span = tt_span_begin(TT_PHASE_DENSE, "dense ffn");
+    int64_t f_begin = inner_rect[tp_id].col, h_begin = out_rect[tp_id].col;
+    tti_ffn_run_inner(ffn, moe->compute, "dense gate up", moe->dense_gate + f_begin,
+                      moe->dense_up + f_begin, F, x, T, 0, tt_linear_n_panels(&ffn->gate));
+    TT_TRY(tt_gather_exec(moe->tp_gather, moe->dense_gate, F, inner_rect, TT_GATHER_ALL,
+                          moe->compute));
+    tti_ffn_run_down(ffn, moe->compute, "dense down", y + h_begin, moe->H, moe->dense_gate, F, T, 0,
+                     tt_linear_n_panels(&ffn->down));
+    TT_TRY(tt_gather_exec(moe->tp_gather, y, moe->H, out_rect, TT_GATHER_ALL, moe->compute));
+    uint64_t bytes =
+        tt_linear_bytes(&ffn->gate) + tt_linear_bytes(&ffn->up) + tt_linear_bytes(&ffn->down);
+    moe->bytes_read += bytes;
+    tt_span_end(&span, bytes);
+    return TT_OK;
+}
+
+/* ---- routing ---- */
+
+typedef struct route_task {
+    tt_moe *moe;
+    int64_t layer, T;
+} route_task;
+
+static void route_part(void *arg, int thread_id, int n_threads)
+{
+    const route_task *task = arg;
+    tt_moe *moe = task->moe;
+    const float *bias = moe->layer[task->layer].choice_bias;
+    int64_t begin, end;
+    tt_split(task->T, n_threads, thread_id, &begin, &end);
+    float *work = moe->route_work + (int64_t)thread_id * 2 * moe->E;
+    moe->route_status[thread_id] = TT_OK;
+    for (int64_t t = begin; t < end; t++) {
+        int32_t *expert = moe->expert + t * moe->K;
+        tt_status st = tt_router_choose(&moe->arch->router, moe->E, moe->K, moe->logits + t * moe->E,
+                                        bias, work, expert, moe->weight + t * moe->K);
+        if (st != TT_OK) {
+            moe->route_status[thread_id] = st;
+            memset(expert, 0xff, (size_t)moe->K * sizeof(int32_t)); /* -1: no choice */
+        }
+        for (int64_t k = 0; k < moe->K; k++) {
+            const tt_placement *placement = moe->placement;
+            moe->slot[t * moe->K + k] =
+                expert[k] < 0
+                    ? -1
+                    : placement->replica_slot
+                          [placement->replica_begin[task->layer * placement->E + expert[k]]];
+        }
+    }
+}
+
+static tt_status route(tt_moe *moe, int64_t layer, int64_t T, const float *x)
+{
+    tt_span span = tt_span_begin(TT_PHASE_ROUTE, "route");
+    const tt_linear *router = &moe->layer[layer].router;
+    tt_linear_run(router, moe->compute, "router", moe->logits, moe->E, x, moe->H, T);
+    route_task task = {moe, layer, T};
+    tt_stream_run(moe->compute, "choose", route_part, &task);
+    moe->bytes_read += tt_linear_bytes(router);
+    tt_span_end(&span, tt_linear_bytes(router));
+    for (int i = 0; i < tt_stream_n_threads(moe->compute); i++) {
+        /* Messages are per thread, so this one says it anew. */
+        TT_CHECK(moe->route_status[i] == TT_OK, moe->route_status[i],
+                 "layer %lld: a router score is not a number: the weights or activations hold NaN or Inf",
+                 (long long)layer);
+    }
+    return TT_OK;
+}
+
+/* ---- one MoE layer ---- */
+
+tt_status tt_moe_begin(tt_moe *moe, int handle, int64_t layer, int64_t T, const float *x,
+                       tt_status mine)
+{
+    tti_moe_flight *flight = &moe->flight[handle];
+    TT_ASSERT(!flight->active && moe->layer[layer].is_moe);
+    if (T > 0 && mine == TT_OK) {
+        mine = route(moe, layer, T, x);
+    }
+    /* A rank that failed still takes part: its peers learn of it from the headers. */
+    int64_t T_sent = mine == TT_OK ? T : 0;
+    flight->active = true;
+    flight->layer = layer;
+    flight->T = T_sent;
+    flight->x = x;
+    flight->shared_done = 0;
+    flight->n_groups = 0;
+    flight->all_pushed = false;
+    tt_span span = tt_span_begin(TT_PHASE_DISPATCH, "dispatch");
+    TT_TRY(tt_exchange_prepare(moe->exchange, handle, T_sent, moe->slot, moe->weight, mine));
+    TT_TRY(tt_exchange_dispatch_begin(moe->exchange, handle, x, moe->H, moe->compute));
+    tt_span_end(&span, (uint64_t)T_sent * (uint64_t)moe->H * tt_wire_bytes(moe->layout->wire));
+    return mine;
+}
+
+/* Time with nothing to compute is a span of its own. */
+static void begin_waiting(tti_moe_flight *flight)
+{
+    if (!flight->is_waiting) {
+        flight->is_waiting = true;
+        flight->waiting = flight->all_pushed
+                              ? tt_span_begin(TT_PHASE_WAIT_COMBINE, "wait for results")
+                              : tt_span_begin(TT_PHASE_WAIT_DISPATCH, "wait for rows");
+    }
+}
+
+static void end_waiting(tti_moe_flight *flight)
+{
+    if (flight->is_waiting) {
+        flight->is_waiting = false;
+        tt_span_end(&flight->waiting, 0);
+    }
+}
+
+tt_status tt_moe_advance(tt_moe *moe, int handle, bool *done_out)
+{
+    tti_moe_flight *flight = &moe->flight[handle];
+    tt_exchange_state state;
+    *done_out = false;
+    TT_TRY(tt_exchange_poll(moe->exchange, handle, &state));
+    if (!flight->all_pushed) {
+        tt_exchange_rows *group = flight->group;
+        while (flight->n_groups < moe->max_groups &&
+               tt_exchange_next_ready(moe->exchange, handle, &group[flight->n_groups])) {
+            flight->n_groups++;
+        }
+        if (state.all_arrived) {
+            end_waiting(flight);
+            flight->all_pushed = true;
+            return tti_moe_run_experts(moe, handle, flight);
+        }
+    }
+    if (tti_moe_shared_piece(moe, flight)) {
+        end_waiting(flight);
+        return TT_OK;
+    }
+    if (!flight->all_pushed && flight->n_groups > 0 && moe->layout->etp == 1) {
+        end_waiting(flight);
+        return tti_moe_run_experts(moe, handle, flight);
+    }
+    *done_out = flight->all_pushed && state.all_returned;
+    if (*done_out) {
+        end_waiting(flight);
+    } else {
+        begin_waiting(flight);
+    }
+    return TT_OK;
+}
+
+typedef struct add_task {
+    float *y;
+    const float *x;
+    int64_t n;
+} add_task;
+
+static void add_part(void *arg, int thread_id, int n_threads)
+{
+    const add_task *task = arg;
+    int64_t begin, end;
+    tt_split(task->n, n_threads, thread_id, &begin, &end);
+    ttk.add_f32(task->y + begin, task->x + begin, end - begin);
+}
+
+tt_status tt_moe_end(tt_moe *moe, int handle, float *y)
+{
+    tti_moe_flight *flight = &moe->flight[handle];
+    tt_spin spin = {0};
+    for (bool done = false; !done;) {
+        TT_TRY(tt_moe_advance(moe, handle, &done));
+        if (flight->is_waiting) {
+            tt_spin_once(&spin);
+        } else {
+            spin.n = 0;
+        }
+    }
+    tt_span span = tt_span_begin(TT_PHASE_COMBINE, "combine");
+    TT_TRY(tt_exchange_combine_end(moe->exchange, handle, y, moe->H, moe->compute));
+    if (flight->T > 0 && moe->layer[flight->layer].shared.F > 0) {
+        add_task task = {y, flight->shared_out, flight->T * moe->H};
+        tt_stream_run(moe->compute, "add shared", add_part, &task);
+    }
+    flight->active = false;
+    tt_span_end(&span, (uint64_t)flight->T * (uint64_t)moe->H * (uint64_t)moe->K *
+                           tt_wire_bytes(moe->layout->wire_back));
+    return TT_OK;
+}

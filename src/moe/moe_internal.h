@@ -1,0 +1,109 @@
+/* moe_internal.h - what the files of this room share. */
+#ifndef TUTTI_MOE_INTERNAL_H
+#define TUTTI_MOE_INTERNAL_H
+#include "tutti/moe.h"
+#include "tutti/memory.h"
+#include "tutti/trace.h"
+
+enum { TTI_TP_MAX = 1024, TTI_ETP_MAX = 1024 }; /* rectangles on the stack; no node has more ranks */
+
+/* The weights of one feed-forward layer on this rank. */
+typedef struct tti_moe_layer {
+    bool is_moe;
+    tt_ffn dense;        /* dense layers: this TP rank's columns */
+    tt_linear router;    /* [E][H], attention ranks */
+    float *choice_bias;  /* choice_bias[E] or NULL, owned */
+    tt_ffn shared;       /* attention ranks; F = 0 if the model has none */
+    tt_ffn *slot;        /* slot[n_slots]: this rank's column part of each expert; empty slots have F = 0 */
+} tti_moe_layer;
+
+/* The shared expert runs in pieces while rows fly: pieces of gate and up, then pieces of down. */
+enum { TTI_SHARED_PIECES = 4 }; /* per half; guessed: fine enough to notice arrivals, coarse enough to keep threads busy */
+
+/* One use of a handle in flight. */
+typedef struct tti_moe_flight {
+    bool active;
+    int64_t layer, T;
+    const float *x;      /* x[T][H] */
+    float *shared_inner; /* [max_tokens][F_shared]: activations of the shared expert */
+    float *shared_up;    /* work of the same shape */
+    float *shared_out;   /* [max_tokens][H] */
+    int shared_done;     /* pieces done, of 2 * TTI_SHARED_PIECES */
+    tt_exchange_rows *group; /* group[max_groups]: landed and not yet computed */
+    int64_t n_groups;
+    bool all_pushed;
+    bool is_waiting;     /* nothing to compute since `waiting` began */
+    tt_span waiting;
+} tti_moe_flight;
+
+/* A run of groups of one slot: rows [row, row + n) of the gathered buffer. */
+typedef struct tti_moe_job {
+    int32_t slot;
+    int64_t group_begin, group_end; /* in the sorted group list */
+    int64_t row, n;
+} tti_moe_job;
+
+struct tt_moe {
+    const tt_arch *arch;
+    const tt_layout *layout;
+    const tt_rank_role *role;
+    tt_world *world;
+    const tt_placement *placement;
+    tt_stream *compute;
+    int64_t L, H, E, K, F; /* L with MTP layers that are loaded */
+    int64_t n_slots;       /* local */
+    int64_t f_begin, f_end, h_begin, h_end; /* this ETP part's inner and output columns */
+    tti_moe_layer *layer;  /* layer[L] */
+    tt_exchange *exchange; /* NULL if no layer is MoE */
+    tt_gather *tp_gather;  /* dense layers */
+    tt_gather *etp_gather; /* inner activations of experts split over ranks */
+    tti_moe_flight *flight; /* flight[n_handles] */
+
+    /* router work, attention ranks: [max_rows_rank] tokens */
+    float *logits;     /* [T][E] */
+    float *route_work; /* [n_threads][2 * E] */
+    tt_status *route_status; /* [n_threads] */
+    int32_t *expert;   /* [T][K] */
+    int32_t *slot;     /* [T][K] */
+    float *weight;     /* [T][K] */
+    /* dense work, attention ranks: [max_rows_group] rows */
+    float *dense_gate, *dense_up; /* [T][F_dense] */
+    /* expert work, expert ranks: rows that are computed at once */
+    int64_t job_rows;  /* capacity */
+    tti_moe_job *job;  /* job[max_groups] */
+    int64_t max_groups;
+    float *job_x;      /* [job_rows][H] */
+    float *job_gate, *job_up; /* [job_rows][F] */
+    float *job_y;      /* [job_rows][H part] */
+
+    uint64_t *load_count; /* [L][n_slots] */
+    uint64_t bytes_read;
+    tt_arena arena;    /* all float work buffers above */
+};
+
+/* ---- ffn.c ---- */
+/* Loads columns [f_begin, f_end) of gate and up, and rows [h_begin, h_end) of down. */
+tt_status tti_ffn_load(tt_load_params *load, tt_role gate, tt_role up, tt_role down, int64_t layer, int64_t expert, int64_t f_begin,
+                       int64_t f_end, int64_t h_begin, int64_t h_end, tt_ffn *ffn);
+/* Columns [panel_begin, panel_end) (in panels of this part) of inner[T][ld]; up[T][ld] is work. x[T][ldx]. */
+void tti_ffn_inner(const tt_ffn *ffn, float *inner, float *up, int64_t ld, const float *x, int64_t ldx, int64_t T, int64_t panel_begin,
+                   int64_t panel_end);
+/* The same, and the same panels of y[T][ldy] = down(inner[T][ld]), spread over the stream. x[T][K of gate]. */
+void tti_ffn_run_inner(const tt_ffn *ffn, tt_stream *compute, const char *name, float *inner, float *up, int64_t ld, const float *x, int64_t T,
+                       int64_t panel_begin, int64_t panel_end);
+void tti_ffn_run_down(const tt_ffn *ffn, tt_stream *compute, const char *name, float *y, int64_t ldy, const float *inner, int64_t ld, int64_t T,
+                      int64_t panel_begin, int64_t panel_end);
+/* One thread's block of panels and rows: whole panels if there are enough, else rows are split too. */
+typedef struct tti_tile {
+    int64_t panel_begin, panel_end, row_begin, row_end;
+} tti_tile;
+void tti_split_panels(int64_t panel_begin, int64_t panel_end, int64_t T, int thread_id, int n_threads, tti_tile *tile_out);
+
+/* ---- experts.c ---- */
+/* Computes the groups that flight holds, puts and pushes their results. With etp > 1 call it once, when all rows are here. */
+tt_status tti_moe_run_experts(tt_moe *moe, int handle, tti_moe_flight *flight);
+/* ---- shared.c ---- */
+/* Does the next piece of the shared expert; false if none is left. */
+bool tti_moe_shared_piece(tt_moe *moe, tti_moe_flight *flight);
+
+#endif

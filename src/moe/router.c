@@ -1,0 +1,80 @@
+/* router.c - chooses experts from a token's router logits. All comparisons break ties by the smaller id, so that every rank and ISA
+ * chooses alike; the bias takes part in choosing only, in float from file to comparison. */
+#include "tutti/moe.h"
+#include "ttk.h"
+#include <math.h>
+
+/* The score of one group of `size` consecutive choosing scores. */
+static float group_score(tt_group_score kind, const float *c, int64_t size)
+{
+    float best = -INFINITY, second = -INFINITY;
+    for (int64_t e = 0; e < size; e++) {
+        if (c[e] > best) {
+            second = best;
+            best = c[e];
+        } else if (c[e] > second) {
+            second = c[e];
+        }
+    }
+    return kind == TT_GROUP_MAX || size < 2 ? best : best + second;
+}
+
+/* Sets c to -inf outside the n_groups_kept best groups; a kept group's score is overwritten by NaN-free +inf marks. */
+static void mask_groups(const tt_router *router, int64_t E, float *c, float *score)
+{
+    int64_t n = router->n_groups, size = E / n;
+    for (int64_t g = 0; g < n; g++) {
+        score[g] = group_score(router->group_score, c + g * size, size);
+    }
+    for (int64_t kept = 0; kept < router->n_groups_kept; kept++) {
+        int64_t best = -1;
+        for (int64_t g = 0; g < n; g++) {
+            if (score[g] < INFINITY && (best < 0 || score[g] > score[best])) {
+                best = g;
+            }
+        }
+        if (best < 0) {
+            break;
+        }
+        score[best] = INFINITY; /* marks it as kept; scores are finite */
+    }
+    for (int64_t g = 0; g < n; g++) {
+        if (score[g] < INFINITY) {
+            for (int64_t e = 0; e < size; e++) {
+                c[g * size + e] = -INFINITY;
+            }
+        }
+    }
+}
+
+tt_status tt_router_choose(const tt_router *router, int64_t E, int64_t K, float *z,
+                           const float *bias, float *work, int32_t *expert, float *weight)
+{
+    float *c = work, *score = work + E; /* score[n_groups], n_groups <= E */
+    if (router->score == TT_SCORE_SIGMOID) {
+        ttk.sigmoid_f32(z, E);
+    } else {
+        ttk.softmax_f32(z, E);
+    }
+    for (int64_t e = 0; e < E; e++) {
+        c[e] = bias ? z[e] + bias[e] : z[e];
+        TT_CHECK(isfinite(c[e]), TT_ERR_NUMERIC, "the router's score of expert %lld is not a number",
+                 (long long)e);
+    }
+    if (router->n_groups > 1) {
+        mask_groups(router, E, c, score);
+    }
+    ttk.topk_f32(expert, c, E, K);
+    float sum = 0.0f;
+    for (int64_t k = 0; k < K; k++) {
+        weight[k] = z[expert[k]];
+        sum += weight[k];
+    }
+    for (int64_t k = 0; k < K; k++) {
+        if (router->normalise) {
+            weight[k] /= sum + router->normalise_eps;
+        }
+        weight[k] *= router->scale;
+    }
+    return TT_OK;
+}

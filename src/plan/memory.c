@@ -1,0 +1,348 @@
+/* memory.c - what each rank will hold, in bytes, before anything is loaded; and the refusal of a
+ * layout that cannot fit.
+ *
+ * Weights and KV follow the loading rules of the engine term by term, so they are exact. The exchange
+ * and the work space are upper estimates: every message buffer at its largest size, every row of a
+ * full step. MTP layers are not counted: they are not loaded. */
+#include "tutti/plan.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include "plan_internal.h"
+#include "ttk.h"
+
+/* One rank's view of the model, handed through the functions below. */
+typedef struct view {
+    const tt_model *model;
+    const tt_arch *arch;
+    const tt_layout *layout;
+    const tt_rank_role *role;
+} view;
+
+static view view_of(const tt_model *model, const tt_layout *layout, int rank)
+{
+    view v = {model, tt_model_arch(model), layout, &layout->role[rank]};
+    return v;
+}
+
+uint64_t tt_plan_packed_bytes(tt_weight_format weights, tt_dtype type, int64_t rows, int64_t cols)
+{
+    bool half = weights == TT_WEIGHTS_BF16 || (weights == TT_WEIGHTS_AUTO && type == TT_DTYPE_BF16);
+    return ttk_packed_bytes(half ? TTK_BF16 : TTK_F32, rows, cols);
+}
+
+/* ---- pieces ---- */
+
+/* A packed matrix [rows][cols] stored like the tensor of this role; 0 if the model has no such tensor. */
+static uint64_t matrix(const view *v, tt_role role, int64_t layer, int64_t expert, int64_t rows,
+                       int64_t cols)
+{
+    tt_tensor tensor = tt_model_tensor(v->model, role, layer, expert);
+    return tensor.name ? tt_plan_packed_bytes(v->layout->weights, tensor.type, rows, cols) : 0;
+}
+
+/* `n` elements of a norm or bias, which are kept as f32; 0 if the model has no such tensor. */
+static uint64_t vector(const view *v, tt_role role, int64_t layer, int64_t n)
+{
+    tt_tensor tensor = tt_model_tensor(v->model, role, layer, 0);
+    return tensor.name ? tti_plan_area(n, sizeof(float)) : 0;
+}
+
+/* Output columns of `total` that this rank computes under TP. */
+static int64_t tp_columns(const view *v, int64_t total)
+{
+    int64_t begin = 0;
+    int64_t end = 0;
+    tt_layout_columns(total, v->layout->tp, v->role->tp_id, &begin, &end);
+    return end - begin;
+}
+
+static uint64_t gqa_bytes(const view *v, int64_t layer)
+{
+    const tt_arch *a = v->arch;
+    bool whole = a->qk_norm == TT_QK_NORM_WHOLE; /* a norm over all heads needs all of them here */
+    int64_t n_kv = v->role->kv_end - v->role->kv_begin;
+    int64_t q_rows = (whole ? a->Nq : v->role->head_end - v->role->head_begin) * a->D;
+    int64_t k_rows = (whole ? a->Nkv : n_kv) * a->D;
+    int64_t v_rows = n_kv * a->D;
+    uint64_t bytes = matrix(v, TT_ROLE_Q, layer, 0, q_rows, a->H);
+    bytes = tti_plan_add(bytes, matrix(v, TT_ROLE_K, layer, 0, k_rows, a->H));
+    bytes = tti_plan_add(bytes, matrix(v, TT_ROLE_V, layer, 0, v_rows, a->H));
+    bytes = tti_plan_add(bytes, vector(v, TT_ROLE_Q_BIAS, layer, q_rows));
+    bytes = tti_plan_add(bytes, vector(v, TT_ROLE_K_BIAS, layer, k_rows));
+    bytes = tti_plan_add(bytes, vector(v, TT_ROLE_V_BIAS, layer, v_rows));
+    bytes = tti_plan_add(bytes, vector(v, TT_ROLE_Q_NORM, layer, whole ? q_rows : a->D));
+    bytes = tti_plan_add(bytes, vector(v, TT_ROLE_K_NORM, layer, whole ? k_rows : a->D));
+    return tti_plan_add(bytes, matrix(v, TT_ROLE_O, layer, 0, tp_columns(v, a->H), a->Nq * a->D));
+}
+
+static uint64_t mla_bytes(const view *v, int64_t layer)
+{
+    const tt_arch *a = v->arch;
+    int64_t n_heads = v->role->head_end - v->role->head_begin;
+    int64_t q_rows = n_heads * (a->nope_dim + a->rope_dim);
+    uint64_t bytes = 0;
+    if (a->q_rank > 0) {
+        bytes = matrix(v, TT_ROLE_Q_A, layer, 0, a->q_rank, a->H);
+        bytes = tti_plan_add(bytes, vector(v, TT_ROLE_Q_A_NORM, layer, a->q_rank));
+        bytes = tti_plan_add(bytes, matrix(v, TT_ROLE_Q_B, layer, 0, q_rows, a->q_rank));
+    } else {
+        bytes = matrix(v, TT_ROLE_Q, layer, 0, q_rows, a->H);
+    }
+    bytes = tti_plan_add(bytes, matrix(v, TT_ROLE_KV_A, layer, 0, a->kv_rank + a->rope_dim, a->H));
+    bytes = tti_plan_add(bytes, vector(v, TT_ROLE_KV_A_NORM, layer, a->kv_rank));
+    /* The absorbed form keeps two matrices per head, each padded to panels of its own. */
+    uint64_t head_bytes = matrix(v, TT_ROLE_KV_B, layer, 0, a->kv_rank, a->nope_dim);
+    head_bytes = tti_plan_add(head_bytes, matrix(v, TT_ROLE_KV_B, layer, 0, a->v_dim, a->kv_rank));
+    bytes = tti_plan_add(bytes, tti_plan_mul((uint64_t)n_heads, head_bytes));
+    return tti_plan_add(bytes,
+                        matrix(v, TT_ROLE_O, layer, 0, tp_columns(v, a->H), a->Nq * a->v_dim));
+}
+
+/* The part of a layer's FFN that belongs to the attention role. */
+static uint64_t dense_ffn_bytes(const view *v, int64_t layer)
+{
+    const tt_arch *a = v->arch;
+    uint64_t bytes = 0;
+    if (a->E > 0 && a->layer_is_moe[layer]) {
+        bytes = matrix(v, TT_ROLE_ROUTER, layer, 0, a->E, a->H);
+        bytes = tti_plan_add(bytes, vector(v, TT_ROLE_ROUTER_CHOICE_BIAS, layer, a->E));
+        /* Whole on every rank: its rows are dealt, so each rank runs other rows through all of it. */
+        bytes = tti_plan_add(bytes, matrix(v, TT_ROLE_SHARED_GATE, layer, 0, a->F_shared, a->H));
+        bytes = tti_plan_add(bytes, matrix(v, TT_ROLE_SHARED_UP, layer, 0, a->F_shared, a->H));
+        return tti_plan_add(bytes, matrix(v, TT_ROLE_SHARED_DOWN, layer, 0, a->H, a->F_shared));
+    }
+    int64_t inner = tp_columns(v, a->F_dense);
+    bytes = matrix(v, TT_ROLE_GATE, layer, 0, inner, a->H);
+    bytes = tti_plan_add(bytes, matrix(v, TT_ROLE_UP, layer, 0, inner, a->H));
+    return tti_plan_add(bytes, matrix(v, TT_ROLE_DOWN, layer, 0, tp_columns(v, a->H), a->F_dense));
+}
+
+/* ---- weights ---- */
+
+uint64_t tti_plan_embedding_bytes(const tt_model *model)
+{
+    const tt_arch *a = tt_model_arch(model);
+    tt_tensor tensor = tt_model_tensor(model, TT_ROLE_EMBED, 0, 0);
+    return tti_plan_mul(tti_plan_area(a->V, a->H), tt_dtype_bytes(tensor.type));
+}
+
+uint64_t tti_plan_dense_bytes(const tt_model *model, const tt_layout *layout, int rank)
+{
+    view v = view_of(model, layout, rank);
+    if (v.role->dp_id < 0) {
+        return 0;
+    }
+    const tt_arch *a = v.arch;
+    uint64_t bytes = vector(&v, TT_ROLE_FINAL_NORM, 0, a->H);
+    bytes = tti_plan_add(bytes, matrix(&v, TT_ROLE_HEAD, 0, 0, tp_columns(&v, a->V), a->H));
+    for (int64_t layer = 0; layer < a->L; layer++) {
+        bytes = tti_plan_add(bytes, vector(&v, TT_ROLE_ATTENTION_NORM, layer, a->H));
+        bytes = tti_plan_add(bytes, vector(&v, TT_ROLE_FFN_NORM, layer, a->H));
+        bytes = tti_plan_add(bytes, vector(&v, TT_ROLE_O_BIAS, layer, tp_columns(&v, a->H)));
+        bytes = tti_plan_add(bytes, a->attention == TT_ATTENTION_MLA ? mla_bytes(&v, layer)
+                                                                     : gqa_bytes(&v, layer));
+        bytes = tti_plan_add(bytes, dense_ffn_bytes(&v, layer));
+    }
+    return bytes;
+}
+
+uint64_t tti_plan_expert_bytes(const tt_model *model, const tt_layout *layout, int rank)
+{
+    view v = view_of(model, layout, rank);
+    if (v.role->group_id < 0) {
+        return 0;
+    }
+    const tt_arch *a = v.arch;
+    int64_t first = 0, last = 0, begin = 0, end = 0;
+    tt_layout_experts(a->E, layout->n_groups, v.role->group_id, &first, &last);
+    tt_layout_columns(a->F, layout->etp, v.role->etp_id, &begin, &end);
+    int64_t inner = end - begin;
+    tt_layout_columns(a->H, layout->etp, v.role->etp_id, &begin, &end);
+    int64_t outer = end - begin;
+    uint64_t bytes = 0;
+    for (int64_t layer = 0; layer < a->L; layer++) {
+        for (int64_t e = first; a->layer_is_moe[layer] && e < last; e++) {
+            bytes = tti_plan_add(bytes, matrix(&v, TT_ROLE_EXPERT_GATE, layer, e, inner, a->H));
+            bytes = tti_plan_add(bytes, matrix(&v, TT_ROLE_EXPERT_UP, layer, e, inner, a->H));
+            bytes = tti_plan_add(bytes, matrix(&v, TT_ROLE_EXPERT_DOWN, layer, e, outer, a->F));
+        }
+    }
+    return bytes;
+}
+
+/* ---- the rest ---- */
+
+uint64_t tt_plan_kv_bytes_per_token(const tt_arch *arch, const tt_layout *layout, int rank)
+{
+    const tt_rank_role *role = &layout->role[rank];
+    if (role->dp_id < 0) {
+        return 0;
+    }
+    int64_t width = arch->attention == TT_ATTENTION_MLA
+                        ? arch->kv_rank + arch->rope_dim
+                        : 2 * (role->kv_end - role->kv_begin) * arch->D;
+    size_t element_bytes = layout->kv == TT_KV_BF16 ? sizeof(tt_bf16) : sizeof(float);
+    return tti_plan_mul(tti_plan_area(arch->L, width), element_bytes);
+}
+
+/* Buffers of all exchange handles, at most. A source's rows, the (slot, weight) of its choices and
+ * the results that come back lie in its window; each pair of a source and an owner on different
+ * nodes has the same again as message buffers on both sides. */
+static uint64_t exchange_bytes(const view *v)
+{
+    const tt_layout *layout = v->layout;
+    const tt_arch *a = v->arch;
+    enum { CHOICE_BYTES = 16 }; /* slot, weight, and where its row and result lie */
+    if (layout->n_groups == 0) {
+        return 0;
+    }
+    uint64_t rows = (uint64_t)layout->max_rows_rank;
+    uint64_t row_out = tti_plan_add(tti_plan_area(a->H, (int64_t)tt_wire_bytes(layout->wire)),
+                                    tti_plan_area(a->K, CHOICE_BYTES));
+    uint64_t row_back = tti_plan_mul(tti_plan_area(a->K, a->H), tt_wire_bytes(layout->wire_back));
+    uint64_t both_ways = tti_plan_mul(rows, tti_plan_add(row_out, row_back));
+    uint64_t bytes = 0;
+    if (v->role->dp_id >= 0) {
+        bytes = both_ways;
+        for (int i = 0; i < layout->n_groups * layout->etp; i++) {
+            if (layout->role[layout->expert_rank[i]].node != v->role->node) {
+                bytes = tti_plan_add(bytes, both_ways);
+            }
+        }
+    }
+    if (v->role->group_id >= 0) {
+        for (int i = 0; i < layout->dp * layout->tp; i++) {
+            if (layout->role[layout->attention_rank[i]].node != v->role->node) {
+                bytes = tti_plan_add(bytes, both_ways);
+            }
+        }
+    }
+    return tti_plan_mul(bytes, (uint64_t)layout->n_handles);
+}
+
+/* Step work space, at most: f32 rows of a full step times the widths that live at once. */
+static uint64_t work_bytes(const view *v)
+{
+    const tt_layout *layout = v->layout;
+    const tt_arch *a = v->arch;
+    bool mla = a->attention == TT_ATTENTION_MLA;
+    uint64_t floats = 0;
+    if (v->role->dp_id >= 0) {
+        /* x, its norm, the gathered attention output and FFN output; q, k, v; gathered heads. */
+        int64_t q_width = a->Nq * (mla ? a->kv_rank + a->rope_dim : a->D);
+        int64_t kv_width = mla ? a->q_rank + a->kv_rank + a->rope_dim : 2 * a->Nkv * a->D;
+        int64_t heads_width = a->Nq * (mla ? a->v_dim : a->D);
+        int64_t ffn_width = 3 * (a->F_dense > a->F_shared ? a->F_dense : a->F_shared);
+        int64_t width = 4 * a->H + q_width + kv_width + heads_width + ffn_width + a->E;
+        floats = tti_plan_area(layout->max_rows_group, width);
+        /* Logits of the rows that need them: one per sequence. */
+        floats = tti_plan_add(floats, tti_plan_area(layout->max_batch_group, a->V));
+    }
+    if (v->role->group_id >= 0) {
+        /* One expert's rows of one source at a time: rows in, gate, up, their product, rows out. */
+        floats = tti_plan_add(floats, tti_plan_area(layout->max_rows_rank, 2 * a->H + 3 * a->F));
+    }
+    return tti_plan_mul(floats, sizeof(float));
+}
+
+tt_status tt_plan_memory(const tt_model *model, const tt_layout *layout, int rank,
+                         tt_rank_memory *memory_out)
+{
+    TT_CHECK(rank >= 0 && rank < layout->n_ranks, TT_ERR_ARG, "rank %d: not in 0 to %d", rank,
+             layout->n_ranks - 1);
+    view v = view_of(model, layout, rank);
+    tt_rank_memory m = {0};
+    m.dense_bytes = tti_plan_dense_bytes(model, layout, rank);
+    if (v.role->dp_id >= 0) {
+        m.dense_bytes = tti_plan_add(m.dense_bytes, tti_plan_embedding_bytes(model));
+    }
+    m.expert_bytes = tti_plan_expert_bytes(model, layout, rank);
+    m.kv_bytes = tti_plan_mul(tti_plan_area(layout->kv_pages, TTI_PLAN_PAGE_TOKENS),
+                              tt_plan_kv_bytes_per_token(v.arch, layout, rank));
+    m.exchange_bytes = exchange_bytes(&v);
+    m.work_bytes = work_bytes(&v);
+    m.total_bytes = tti_plan_add(m.dense_bytes, m.expert_bytes);
+    m.total_bytes = tti_plan_add(m.total_bytes, m.kv_bytes);
+    m.total_bytes = tti_plan_add(m.total_bytes, m.exchange_bytes);
+    m.total_bytes = tti_plan_add(m.total_bytes, m.work_bytes);
+    *memory_out = m;
+    return TT_OK;
+}
+
+/* ---- fit ---- */
+
+const char *tti_plan_bytes_text(uint64_t bytes, char *text, size_t size)
+{
+    static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    double value = (double)bytes;
+    size_t i = 0;
+    while (value >= 1024.0 && i + 1 < sizeof(unit) / sizeof(unit[0])) {
+        value /= 1024.0;
+        i++;
+    }
+    snprintf(text, size, i == 0 ? "%.0f %s" : "%.2f %s", value, unit[i]);
+    return text;
+}
+
+/* What one node's ranks hold together. */
+static tt_status node_memory(const tt_model *model, const tt_layout *layout, int node,
+                             tt_rank_memory *sum_out, int *n_ranks_out)
+{
+    tt_rank_memory sum = {0};
+    int n_ranks = 0;
+    for (int rank = 0; rank < layout->n_ranks; rank++) {
+        if (layout->role[rank].node != node) {
+            continue;
+        }
+        tt_rank_memory m;
+        TT_TRY(tt_plan_memory(model, layout, rank, &m));
+        sum.dense_bytes = tti_plan_add(sum.dense_bytes, m.dense_bytes);
+        sum.expert_bytes = tti_plan_add(sum.expert_bytes, m.expert_bytes);
+        sum.kv_bytes = tti_plan_add(sum.kv_bytes, m.kv_bytes);
+        sum.exchange_bytes = tti_plan_add(sum.exchange_bytes, m.exchange_bytes);
+        sum.work_bytes = tti_plan_add(sum.work_bytes, m.work_bytes);
+        sum.total_bytes = tti_plan_add(sum.total_bytes, m.total_bytes);
+        n_ranks++;
+    }
+    *sum_out = sum;
+    *n_ranks_out = n_ranks;
+    return TT_OK;
+}
+
+tt_status tt_plan_check_fit(const tt_model *model, const tt_layout *layout,
+                            const uint64_t *available_bytes)
+{
+    for (int node = 0; node < layout->n_nodes; node++) {
+        if (available_bytes[node] == 0) {
+            continue;
+        }
+        tt_rank_memory m = {0};
+        int n_ranks = 0;
+        TT_TRY(node_memory(model, layout, node, &m, &n_ranks));
+        if (m.total_bytes <= available_bytes[node]) {
+            continue;
+        }
+        enum { TEXT_BYTES = 32 };
+        char need[TEXT_BYTES], room[TEXT_BYTES], dense[TEXT_BYTES], experts[TEXT_BYTES];
+        char kv[TEXT_BYTES], buffers[TEXT_BYTES];
+        uint64_t weights = tti_plan_add(m.dense_bytes, m.expert_bytes);
+        const char *help = "a smaller context, max-batch or prefill-chunk, or more nodes";
+        if (weights > available_bytes[node]) {
+            help = m.expert_bytes > m.dense_bytes
+                       ? "more nodes, over which the experts spread"
+                       : "a larger tp, or fewer ranks that each hold dense weights";
+        }
+        return TT_FAIL(TT_ERR_FIT,
+                       "node %d needs %s for its %d ranks, but %s are available (dense weights %s, "
+                       "experts %s, KV %s, exchange and work %s); what helps: %s",
+                       node, tti_plan_bytes_text(m.total_bytes, need, sizeof(need)), n_ranks,
+                       tti_plan_bytes_text(available_bytes[node], room, sizeof(room)),
+                       tti_plan_bytes_text(m.dense_bytes, dense, sizeof(dense)),
+                       tti_plan_bytes_text(m.expert_bytes, experts, sizeof(experts)),
+                       tti_plan_bytes_text(m.kv_bytes, kv, sizeof(kv)),
+                       tti_plan_bytes_text(tti_plan_add(m.exchange_bytes, m.work_bytes), buffers,
+                                           sizeof(buffers)),
+                       help);
+    }
+    return TT_OK;
+}

@@ -1,0 +1,41 @@
+/* plan_internal.h - what the files of the plan room share: reading --split, bytes that saturate
+ * instead of wrapping, and the parts of a rank's memory that the cost model reads again. */
+#ifndef TUTTI_PLAN_INTERNAL_H
+#define TUTTI_PLAN_INTERNAL_H
+#include "tutti/plan.h"
+
+enum { TTI_PLAN_PAGE_TOKENS = 16 }; /* tokens of a KV page, as TTK_PAGE */
+
+/* Sums and products of bytes. An absurd shape or option ends at UINT64_MAX, which fits nowhere, and
+ * never wraps to something small. */
+static inline uint64_t tti_plan_add(uint64_t a, uint64_t b)
+{
+    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
+}
+static inline uint64_t tti_plan_mul(uint64_t a, uint64_t b)
+{
+    return b != 0 && a > UINT64_MAX / b ? UINT64_MAX : a * b;
+}
+/* The product of two counts; a negative one is a bug of ours. */
+static inline uint64_t tti_plan_area(int64_t rows, int64_t cols)
+{
+    TT_ASSERT(rows >= 0 && cols >= 0);
+    return tti_plan_mul((uint64_t)rows, (uint64_t)cols);
+}
+
+/* Reads "attention:0-5,experts:6-7": sections parted by ',', each a name, ':' and ranges "a" or
+ * "a-b" joined by '+'. Marks attends[n_ranks] and serves[n_ranks], which the caller has cleared.
+ * TT_ERR_USAGE with the place and the rule. */
+tt_status tti_plan_parse_split(const char *split, int n_ranks, bool *attends, bool *serves);
+
+/* Bytes of the embedding table, which every attention rank holds and a step reads by single rows. */
+uint64_t tti_plan_embedding_bytes(const tt_model *model);
+/* Bytes of all other weights of a rank's attention role; 0 if it has none. */
+uint64_t tti_plan_dense_bytes(const tt_model *model, const tt_layout *layout, int rank);
+/* Bytes of a rank's part of its group's experts over all MoE layers; 0 without an expert role. */
+uint64_t tti_plan_expert_bytes(const tt_model *model, const tt_layout *layout, int rank);
+
+/* Bytes as people read them: "1.50 GiB" in text[size]; returns text. */
+const char *tti_plan_bytes_text(uint64_t bytes, char *text, size_t size);
+
+#endif

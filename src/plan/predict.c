@@ -1,0 +1,126 @@
+/* predict.c - the cost model: how long one decode step takes on a layout, from measured rates.
+ *
+ * Decoding a few sequences is bound by reading weights, so time is bytes over bandwidth:
+ *   attention part  dense weights (of the embedding only the rows) + KV of the group's sequences
+ *   expert part     E_g * (1 - (1 - K/E)^T) of the E_g experts that the rank's group holds: the
+ *                   expected distinct ones when T tokens choose K of E uniformly
+ * Attention and experts of a layer follow each other and every layer waits for its slowest rank, so
+ *   step = (max over ranks of attention bytes + max over ranks of expert bytes) / read rate
+ *          + per MoE layer: two crossings (rows out, results back) and their bytes over the link
+ *          + per layer, if tp > 1: the gathers of heads, o_proj and FFN columns
+ * Arithmetic, skewed routing and overlap are not in it; it ranks layouts, it is no promise. */
+#include "tutti/plan.h"
+#include <inttypes.h>
+#include <math.h>
+#include "plan_internal.h"
+
+enum {
+    CROSSINGS_PER_MOE_LAYER = 2,
+    GATHERS_PER_MOE_LAYER = 3,  /* heads, o_proj columns, dealt rows */
+    GATHERS_PER_DENSE_LAYER = 4 /* heads, o_proj columns, FFN inner columns, FFN outer columns */
+};
+
+tt_rates tt_rates_default(void)
+{
+    /* Guesses, for a plan made on a login node: a NUMA domain with a few DDR channels, a 100 Gbit/s
+     * adapter shared by few ranks, small-message times usual for such networks and for shared memory. */
+    tt_rates rates = {.read_bytes_per_s = 40e9,
+                      .link_bytes_per_s = 6e9,
+                      .link_latency_s = 3e-6,
+                      .window_latency_s = 0.5e-6};
+    return rates;
+}
+
+static bool is_positive(double value)
+{
+    return isfinite(value) && value > 0.0;
+}
+
+/* Expected share of a group's experts that T tokens touch. */
+static double touched_share(const tt_arch *arch, int64_t T)
+{
+    double missed = 1.0 - (double)arch->K / (double)arch->E; /* by one token */
+    return 1.0 - pow(missed > 0.0 ? missed : 0.0, (double)T);
+}
+
+/* Seconds that the exchange of one MoE layer takes on the rank with the most remote peers. */
+static double exchange_seconds(const tt_arch *arch, const tt_layout *layout, const tt_rates *rates,
+                               int64_t rows)
+{
+    double worst = 0.0;
+    for (int i = 0; i < layout->dp * layout->tp; i++) {
+        const tt_rank_role *source = &layout->role[layout->attention_rank[i]];
+        int n_remote = 0;
+        for (int g = 0; g < layout->n_groups; g++) {
+            n_remote += layout->role[layout->expert_rank[g * layout->etp]].node != source->node;
+        }
+        /* A row goes once to each rank it needs; choices fall on groups uniformly. */
+        double choices = (double)arch->K * (double)n_remote / (double)layout->n_groups;
+        double copies = choices < (double)n_remote ? choices : (double)n_remote;
+        double bytes = (double)rows * (double)arch->H *
+                       (copies * (double)layout->etp * (double)tt_wire_bytes(layout->wire) +
+                        choices * (double)tt_wire_bytes(layout->wire_back));
+        double latency = n_remote > 0 ? rates->link_latency_s : rates->window_latency_s;
+        double seconds = CROSSINGS_PER_MOE_LAYER * latency + bytes / rates->link_bytes_per_s;
+        worst = seconds > worst ? seconds : worst;
+    }
+    return worst;
+}
+
+/* Seconds of one gather inside a TP group. */
+static double gather_seconds(const tt_layout *layout, const tt_rates *rates)
+{
+    if (layout->tp == 1) {
+        return 0.0;
+    }
+    for (int i = 0; i < layout->dp * layout->tp; i++) {
+        int first = layout->attention_rank[i / layout->tp * layout->tp];
+        if (layout->role[layout->attention_rank[i]].node != layout->role[first].node) {
+            return rates->link_latency_s;
+        }
+    }
+    return rates->window_latency_s;
+}
+
+tt_status tt_plan_predict(const tt_model *model, const tt_layout *layout, const tt_rates *rates,
+                          int64_t batch, int64_t context, double *step_s_out, double *bytes_out)
+{
+    TT_CHECK(batch >= 1 && context >= 0, TT_ERR_ARG,
+             "a step of %" PRId64 " sequences at context %" PRId64 " cannot be predicted", batch,
+             context);
+    TT_CHECK(is_positive(rates->read_bytes_per_s) && is_positive(rates->link_bytes_per_s) &&
+                 rates->link_latency_s >= 0.0 && rates->window_latency_s >= 0.0,
+             TT_ERR_ARG, "rates must be positive numbers");
+    const tt_arch *arch = tt_model_arch(model);
+    int64_t group_batch = batch / layout->dp + (batch % layout->dp != 0);
+    int64_t rank_rows = group_batch / layout->tp + (group_batch % layout->tp != 0);
+    double share = layout->n_groups > 0 ? touched_share(arch, batch) : 0.0;
+    double embedding_rows = (double)tti_plan_embedding_bytes(model) /
+                            (double)(arch->V > 0 ? arch->V : 1) * (double)group_batch;
+    double most_attention = 0.0, most_experts = 0.0, most_weights = 0.0;
+    for (int rank = 0; rank < layout->n_ranks; rank++) {
+        bool attends = layout->role[rank].dp_id >= 0;
+        double dense = (double)tti_plan_dense_bytes(model, layout, rank);
+        dense += attends ? embedding_rows : 0.0;
+        double kv = (double)tt_plan_kv_bytes_per_token(arch, layout, rank) * (double)group_batch *
+                    (double)context;
+        double experts = share * (double)tti_plan_expert_bytes(model, layout, rank);
+        most_attention = fmax(most_attention, dense + kv);
+        most_experts = fmax(most_experts, experts);
+        most_weights = fmax(most_weights, dense + experts);
+    }
+    double step_s = (most_attention + most_experts) / rates->read_bytes_per_s;
+    if (layout->n_ranks > 1) {
+        double gather_s = gather_seconds(layout, rates);
+        double moe_s =
+            layout->n_groups > 0 ? exchange_seconds(arch, layout, rates, rank_rows) : 0.0;
+        for (int64_t layer = 0; layer < arch->L; layer++) {
+            bool is_moe = arch->E > 0 && arch->layer_is_moe[layer];
+            step_s += is_moe ? moe_s + GATHERS_PER_MOE_LAYER * gather_s
+                             : GATHERS_PER_DENSE_LAYER * gather_s;
+        }
+    }
+    *step_s_out = step_s;
+    *bytes_out = most_weights;
+    return TT_OK;
+}

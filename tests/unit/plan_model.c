@@ -1,0 +1,138 @@
+/* plan_model.c - answers of a model that exists only as numbers. */
+#include "plan_model.h"
+#include <string.h>
+
+static void finish(tt_model *model, int64_t n_dense)
+{
+    model->type = TT_DTYPE_BF16;
+    model->arch.layer_is_moe = model->is_moe;
+    for (int64_t layer = 0; layer < PLAN_MODEL_MAX_LAYERS; layer++) {
+        model->is_moe[layer] = layer >= n_dense;
+    }
+}
+
+void plan_model_small(tt_model *model)
+{
+    memset(model, 0, sizeof(*model));
+    model->arch = (tt_arch){.name = "small",
+                            .L = 2,
+                            .H = 64,
+                            .V = 320,
+                            .context = 1000,
+                            .attention = TT_ATTENTION_GQA,
+                            .Nq = 4,
+                            .Nkv = 2,
+                            .D = 16,
+                            .E = 8,
+                            .K = 2,
+                            .F = 48,
+                            .F_shared = 40,
+                            .F_dense = 128};
+    finish(model, 1);
+}
+
+void plan_model_small_latent(tt_model *model)
+{
+    plan_model_small(model);
+    tt_arch *a = &model->arch;
+    a->attention = TT_ATTENTION_MLA;
+    a->q_rank = 24;
+    a->kv_rank = 32;
+    a->nope_dim = 16;
+    a->rope_dim = 8;
+    a->v_dim = 16;
+}
+
+void plan_model_large(tt_model *model)
+{
+    memset(model, 0, sizeof(*model));
+    model->arch = (tt_arch){.name = "large",
+                            .L = 61,
+                            .H = 7168,
+                            .V = 129280,
+                            .context = 163840,
+                            .attention = TT_ATTENTION_MLA,
+                            .Nq = 128,
+                            .Nkv = 128,
+                            .D = 192,
+                            .q_rank = 1536,
+                            .kv_rank = 512,
+                            .nope_dim = 128,
+                            .rope_dim = 64,
+                            .v_dim = 128,
+                            .E = 256,
+                            .K = 8,
+                            .F = 2048,
+                            .F_shared = 2048,
+                            .F_dense = 18432,
+                            .router = {.choice_bias = true}};
+    finish(model, 3);
+}
+
+/* ---- the part of model.h that the plan room calls ---- */
+
+size_t tt_dtype_bytes(tt_dtype type)
+{
+    return type == TT_DTYPE_F32 ? 4 : type == TT_DTYPE_OTHER ? 0 : 2;
+}
+
+const tt_arch *tt_model_arch(const tt_model *model)
+{
+    return &model->arch;
+}
+
+static bool is_present(const tt_model *model, tt_role role, int64_t layer)
+{
+    const tt_arch *a = &model->arch;
+    bool latent = a->attention == TT_ATTENTION_MLA;
+    bool is_moe = a->E > 0 && model->is_moe[layer];
+    switch (role) {
+    case TT_ROLE_Q:
+        return !latent || a->q_rank == 0;
+    case TT_ROLE_K:
+    case TT_ROLE_V:
+        return !latent;
+    case TT_ROLE_Q_BIAS:
+    case TT_ROLE_K_BIAS:
+    case TT_ROLE_V_BIAS:
+        return a->qkv_bias;
+    case TT_ROLE_O_BIAS:
+        return a->o_bias;
+    case TT_ROLE_Q_NORM:
+    case TT_ROLE_K_NORM:
+        return a->qk_norm != TT_QK_NORM_NONE;
+    case TT_ROLE_Q_A:
+    case TT_ROLE_Q_A_NORM:
+    case TT_ROLE_Q_B:
+        return latent && a->q_rank > 0;
+    case TT_ROLE_KV_A:
+    case TT_ROLE_KV_A_NORM:
+    case TT_ROLE_KV_B:
+        return latent;
+    case TT_ROLE_GATE:
+    case TT_ROLE_UP:
+    case TT_ROLE_DOWN:
+        return !is_moe;
+    case TT_ROLE_ROUTER:
+    case TT_ROLE_EXPERT_GATE:
+    case TT_ROLE_EXPERT_UP:
+    case TT_ROLE_EXPERT_DOWN:
+        return is_moe;
+    case TT_ROLE_ROUTER_CHOICE_BIAS:
+        return is_moe && a->router.choice_bias;
+    case TT_ROLE_SHARED_GATE:
+    case TT_ROLE_SHARED_UP:
+    case TT_ROLE_SHARED_DOWN:
+        return is_moe && a->F_shared > 0;
+    default:
+        return true;
+    }
+}
+
+tt_tensor tt_model_tensor(const tt_model *model, tt_role role, int64_t layer, int64_t expert)
+{
+    (void)expert;
+    tt_tensor tensor = {.name = is_present(model, role, layer) ? "tensor" : NULL,
+                        .type = model->type};
+    return tensor;
+}
