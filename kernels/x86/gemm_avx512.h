@@ -11,7 +11,8 @@
 enum {
     TILE_ROWS = 12,           /* 24 sums + 2 weights + row elements of 32 registers */
     ROW_PANELS = 4,           /* panels that one row takes together */
-    GROUP_ROWS = 96,          /* rows whose sums wait together: 12 KiB */
+    GROUP_ROWS = 48,         /* rows and panels whose sums wait together: 48 KiB, in the L2 cache */
+    GROUP_PANELS = 8,
     BLOCK_BYTES = 16 * 1024,  /* of a panel; a third of the L1 cache */
     PREFETCH_BYTES = 1024     /* ahead in a stream of weights; as on AVX2 */
 };
@@ -95,9 +96,15 @@ TTK_INLINE void row_by_panels(float *y, const float *x, const void *panels, bool
     }
 }
 
+/* Where element k of row r stands: at[r * row_step + k * k_step]. One of the steps is a constant once inlined. */
+typedef struct rows_view {
+    const float *at;
+    int64_t row_step, k_step;
+} rows_view;
+
 /* acc[rows][TTK_PANEL] += x[rows][n_k] by a block of a panel. The weights `ahead` bytes further on are fetched meanwhile:
  * the next block for the first tile, nothing new for the others. */
-TTK_INLINE void tile(float *acc, const float *x, int64_t ldx, const char *w, bool bf16, int rows, int64_t n_k,
+TTK_INLINE void tile(float *acc, rows_view x, const char *w, bool bf16, int rows, int64_t n_k,
                      int64_t ahead)
 {
     panel_row sum[TILE_ROWS];
@@ -112,7 +119,7 @@ TTK_INLINE void tile(float *acc, const float *x, int64_t ldx, const char *w, boo
         _mm_prefetch(here + ahead, _MM_HINT_T0);
         TTK_UNROLL
         for (int r = 0; r < rows; r++) {
-            __m512 x_k = _mm512_set1_ps(x[r * ldx + k]);
+            __m512 x_k = _mm512_set1_ps(x.at[r * x.row_step + k * x.k_step]);
             sum[r].a = _mm512_fmadd_ps(x_k, weights.a, sum[r].a);
             sum[r].b = _mm512_fmadd_ps(x_k, weights.b, sum[r].b);
         }
@@ -125,74 +132,118 @@ TTK_INLINE void tile(float *acc, const float *x, int64_t ldx, const char *w, boo
 }
 
 /* rows in [1, TILE_ROWS] by one block of a panel. */
-TTK_INLINE void rows_by_block(float *acc, const float *x, int64_t ldx, const char *w, bool bf16, int rows, int64_t n_k,
+TTK_INLINE void rows_by_block(float *acc, rows_view x, const char *w, bool bf16, int rows, int64_t n_k,
                               int64_t ahead)
 {
     switch (rows) {
     case 1:
-        tile(acc, x, ldx, w, bf16, 1, n_k, ahead);
+        tile(acc, x, w, bf16, 1, n_k, ahead);
         break;
     case 2:
-        tile(acc, x, ldx, w, bf16, 2, n_k, ahead);
+        tile(acc, x, w, bf16, 2, n_k, ahead);
         break;
     case 3:
-        tile(acc, x, ldx, w, bf16, 3, n_k, ahead);
+        tile(acc, x, w, bf16, 3, n_k, ahead);
         break;
     case 4:
-        tile(acc, x, ldx, w, bf16, 4, n_k, ahead);
+        tile(acc, x, w, bf16, 4, n_k, ahead);
         break;
     case 5:
-        tile(acc, x, ldx, w, bf16, 5, n_k, ahead);
+        tile(acc, x, w, bf16, 5, n_k, ahead);
         break;
     case 6:
-        tile(acc, x, ldx, w, bf16, 6, n_k, ahead);
+        tile(acc, x, w, bf16, 6, n_k, ahead);
         break;
     case 7:
-        tile(acc, x, ldx, w, bf16, 7, n_k, ahead);
+        tile(acc, x, w, bf16, 7, n_k, ahead);
         break;
     case 8:
-        tile(acc, x, ldx, w, bf16, 8, n_k, ahead);
+        tile(acc, x, w, bf16, 8, n_k, ahead);
         break;
     case 9:
-        tile(acc, x, ldx, w, bf16, 9, n_k, ahead);
+        tile(acc, x, w, bf16, 9, n_k, ahead);
         break;
     case 10:
-        tile(acc, x, ldx, w, bf16, 10, n_k, ahead);
+        tile(acc, x, w, bf16, 10, n_k, ahead);
         break;
     case 11:
-        tile(acc, x, ldx, w, bf16, 11, n_k, ahead);
+        tile(acc, x, w, bf16, 11, n_k, ahead);
         break;
     default:
-        tile(acc, x, ldx, w, bf16, TILE_ROWS, n_k, ahead);
+        tile(acc, x, w, bf16, TILE_ROWS, n_k, ahead);
         break;
     }
 }
 
-/* M rows (2 .. GROUP_ROWS) by one panel, of which n_columns are stored. */
-TTK_INLINE void rows_by_panel(float *y, int64_t ldy, const float *x, int64_t ldx, const void *panel, bool bf16,
-                              int64_t M, int64_t K, int64_t n_columns)
+/* Stores acc[M][TTK_PANEL]. */
+TTK_INLINE void store_rows(float *y, int64_t ldy, const float *acc, bool bf16, int64_t M, int64_t n_columns)
 {
-    float acc[GROUP_ROWS * TTK_PANEL] __attribute__((aligned(64)));
-    for (int64_t i = 0; i < M * TTK_PANEL; i++) {
-        acc[i] = 0.0f;
-    }
-    const int64_t block_k = BLOCK_BYTES / weight_bytes(bf16, TTK_PANEL);
-    for (int64_t k = 0; k < K; k += block_k) {
-        int64_t n_k = K - k < block_k ? K - k : block_k;
-        const char *w = weight_at(panel, bf16, k * TTK_PANEL);
-        /* Tiles of nearly equal height: 13 rows are 7 + 6, not 12 + 1. */
-        int64_t tiles_left = (M + TILE_ROWS - 1) / TILE_ROWS;
-        for (int64_t m = 0; m < M; tiles_left--) {
-            int64_t rows = (M - m + tiles_left - 1) / tiles_left;
-            int64_t ahead = m == 0 ? BLOCK_BYTES : 0;
-            rows_by_block(acc + m * TTK_PANEL, x + m * ldx + k, ldx, w, bf16, (int)rows, n_k, ahead);
-            m += rows;
-        }
-    }
     for (int64_t m = 0; m < M; m++) {
         const float *from = acc + m * TTK_PANEL;
         panel_row sum = {_mm512_loadu_ps(from), _mm512_loadu_ps(from + VEC)};
         store_panel_row(y + m * ldy, sum, bf16, n_columns);
+    }
+}
+
+/* M rows (2 .. TILE_ROWS) by one panel, of which n_columns are stored: one tile, x read where it is. */
+TTK_INLINE void few_rows_by_panel(float *y, int64_t ldy, const float *x, int64_t ldx, const void *panel, bool bf16,
+                                  int64_t M, int64_t K, int64_t n_columns)
+{
+    float acc[TILE_ROWS * TTK_PANEL] __attribute__((aligned(64)));
+    memset(acc, 0, sizeof(acc)); /* +0 */
+    const int64_t block_k = BLOCK_BYTES / weight_bytes(bf16, TTK_PANEL);
+    for (int64_t k = 0; k < K; k += block_k) {
+        int64_t n_k = K - k < block_k ? K - k : block_k;
+        rows_view rows = {x + k, ldx, 1};
+        rows_by_block(acc, rows, weight_at(panel, bf16, k * TTK_PANEL), bf16, (int)M, n_k, BLOCK_BYTES);
+    }
+    store_rows(y, ldy, acc, bf16, M, n_columns);
+}
+
+/* The height of the tile that starts at row m of M: tiles of nearly equal height, so that TILE_ROWS + 1 rows are two
+ * halves, not a whole and one. */
+TTK_INLINE int64_t tile_rows(int64_t M, int64_t m)
+{
+    int64_t tiles_left = (M - m + TILE_ROWS - 1) / TILE_ROWS;
+    return (M - m + tiles_left - 1) / tiles_left;
+}
+
+/* M rows (up to GROUP_ROWS) by up to GROUP_PANELS panels of N columns in all. Each block of x is first copied into the
+ * order in which tiles read it, since its rows, a power of two apart, would evict one another from the caches; the copy
+ * serves all panels of the group. */
+TTK_INLINE void rows_by_panels(float *y, int64_t ldy, const float *x, int64_t ldx, const void *panels, bool bf16,
+                               int64_t M, int64_t N, int64_t K)
+{
+    enum { MAX_BLOCK_K = BLOCK_BYTES / TTK_PANEL / sizeof(ttk_bf16) };
+    float acc[GROUP_PANELS * GROUP_ROWS * TTK_PANEL] __attribute__((aligned(64)));
+    float x_block[GROUP_ROWS * MAX_BLOCK_K] __attribute__((aligned(64))); /* tile after tile, each [n_k][rows] */
+    const int64_t n_panels = (N + TTK_PANEL - 1) / TTK_PANEL;
+    const int64_t block_k = BLOCK_BYTES / weight_bytes(bf16, TTK_PANEL);
+    memset(acc, 0, (size_t)(n_panels * M * TTK_PANEL) * sizeof(float)); /* +0 */
+    for (int64_t k = 0; k < K; k += block_k) {
+        int64_t n_k = K - k < block_k ? K - k : block_k;
+        for (int64_t m = 0, rows; m < M; m += rows) {
+            rows = tile_rows(M, m);
+            for (int64_t r = 0; r < rows; r++) {
+                for (int64_t i = 0; i < n_k; i++) {
+                    x_block[m * n_k + i * rows + r] = x[(m + r) * ldx + k + i];
+                }
+            }
+        }
+        for (int64_t p = 0; p < n_panels; p++) {
+            const char *w = weight_at(panels, bf16, (p * K + k) * TTK_PANEL);
+            /* What is used next: this block of the next panel, or the next block of the first. */
+            int64_t next = p + 1 < n_panels ? K : block_k - p * K;
+            for (int64_t m = 0, rows; m < M; m += rows) {
+                rows = tile_rows(M, m);
+                rows_view view = {x_block + m * n_k, 1, rows};
+                int64_t ahead = m == 0 ? weight_bytes(bf16, next * TTK_PANEL) : 0;
+                rows_by_block(acc + (p * M + m) * TTK_PANEL, view, w, bf16, (int)rows, n_k, ahead);
+            }
+        }
+    }
+    for (int64_t p = 0; p < n_panels; p++) {
+        store_rows(y + p * TTK_PANEL, ldy, acc + p * M * TTK_PANEL, bf16, M, N - p * TTK_PANEL);
     }
 }
 
@@ -213,10 +264,18 @@ TTK_INLINE void gemm(float *y, int64_t ldy, const float *x, int64_t ldx, const v
         }
         return;
     }
-    for (int64_t n = 0; n < N; n += TTK_PANEL) {
+    if (M <= TILE_ROWS) {
+        for (int64_t n = 0; M > 0 && n < N; n += TTK_PANEL) {
+            few_rows_by_panel(y + n, ldy, x, ldx, weight_at(panels, bf16, n * K), bf16, M, K, N - n);
+        }
+        return;
+    }
+    for (int64_t n = 0; n < N; n += GROUP_PANELS * TTK_PANEL) {
+        int64_t columns = N - n < GROUP_PANELS * TTK_PANEL ? N - n : GROUP_PANELS * TTK_PANEL;
         for (int64_t m = 0; m < M; m += GROUP_ROWS) {
             int64_t rows = M - m < GROUP_ROWS ? M - m : GROUP_ROWS;
-            rows_by_panel(y + m * ldy + n, ldy, x + m * ldx, ldx, weight_at(panels, bf16, n * K), bf16, rows, K, N - n);
+            rows_by_panels(y + m * ldy + n, ldy, x + m * ldx, ldx, weight_at(panels, bf16, n * K), bf16, rows, columns,
+                           K);
         }
     }
 }

@@ -22,7 +22,8 @@ TTK_INLINE __mmask16 vec_mask(int64_t n)
     if (n <= 0) {
         return 0;
     }
-    return n >= VEC ? (__mmask16)0xffff : (__mmask16)((1u << n) - 1u);
+    unsigned lanes = n >= VEC ? 0xffffu : (1u << n) - 1u;
+    return (__mmask16)lanes;
 }
 
 TTK_INLINE __m512 vec_exp(__m512 x)

@@ -117,8 +117,8 @@ static void print_memory(const tti_cli_session *session, const tti_cli_work *w,
             tokens > 0 ? bytes / (double)tokens / TTI_CLI_MIB : 0.0,
             w->new_tokens > 0 ? "generated" : "scored", rate / BYTES_PER_GB);
     if (measured && could > 0) {
-        fprintf(stderr, " = %.0f %% of the %.2f GB/s that %s read at once", 100 * rate / could,
-                could / BYTES_PER_GB, size == 1 ? "this rank can" : "all ranks can");
+        fprintf(stderr, " = %.0f %% of the %.2f GB/s that %s", 100 * rate / could,
+                could / BYTES_PER_GB, size == 1 ? "it can read" : "all ranks together can read");
     } else {
         fputs("; read bandwidth not measured: too little memory is free, or the cache is unknown",
               stderr);

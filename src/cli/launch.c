@@ -16,10 +16,11 @@
 #include "tutti/log.h"
 
 enum {
-    SPEAKER_GRACE_MS =
-        1000, /* what rank 0 has for telling the error of a broken group; then rank 1 speaks, ... */
-    NEXT_SPEAKER_MS = 50, /* ... and this much later the next one */
-    MAX_GRACE_MS = 5000,
+    /* When a group is broken rank 0 tells the error and ends the job. If it cannot, rank 1 does
+     * after this time, and so on. The steps are longer than a launcher takes to end a job. */
+    SPEAKER_GRACE_MS = 1000,
+    NEXT_SPEAKER_MS = 500,
+    MAX_GRACE_MS = 6000,
     CPU_LIST_BYTES = 256
 };
 

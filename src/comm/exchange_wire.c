@@ -87,13 +87,13 @@ static tt_status send_pieces(tt_exchange *x, tti_handle *h, const unsigned char 
                              int tag, MPI_Request *request, int *n_out)
 {
     size_t n = tti_n_pieces(x->world, bytes);
+    tti_count(h, TTI_COUNT_WIRE_OUT, bytes); /* before the peer can count it as received */
+    tti_count(h, TTI_COUNT_MESSAGES, n);
     for (size_t i = 0; i < n; i++) {
         TT_TRY(TT_MPI(MPI_Isend(data + i * x->world->piece_bytes, tti_int(piece_bytes(x, bytes, i)), MPI_BYTE,
                                 rank, tag, x->comm, &request[i])));
         *n_out = tti_int(i + 1);
     }
-    tti_count(h, TTI_COUNT_WIRE_OUT, bytes);
-    tti_count(h, TTI_COUNT_MESSAGES, n);
     return TT_OK;
 }
 

@@ -69,7 +69,6 @@ static tt_status read_weight_map(const char *dir, const json_t *index, json_t *i
              tti_show_path(checkpoint->source));
     TT_CHECK(json_object_size(map) > 0, TT_ERR_FILE, "%s: lists no tensor",
              tti_show_path(checkpoint->source));
-    TT_TRY(tti_table_reserve(&checkpoint->table, json_object_size(map)));
     json_object_foreach(map, name, value)
     {
         TT_CHECK(json_is_string(value), TT_ERR_FILE, "%s: the file of tensor '%s' is not a string",
@@ -82,15 +81,15 @@ static tt_status read_weight_map(const char *dir, const json_t *index, json_t *i
 }
 
 /* Enters what the index gives to this file; warns of what lies in it against the index. */
-static void enter_shard(tti_checkpoint *checkpoint, int file_id, const tti_header *header)
+static void enter_shard(tti_checkpoint *checkpoint, int file_id, const tti_table *shard)
 {
     int n_copies = 0;
-    for (size_t i = 0; i < header->n; i++) {
-        tti_entry *listed = tti_table_find(&checkpoint->table, header->entry[i].name);
+    for (size_t i = 0; i < shard->n; i++) {
+        tti_entry *listed = tti_table_find(&checkpoint->table, shard->entry[i].name);
         if (!listed) {
             tt_log(TT_LOG_DEBUG, "%s: tensor '%s' is not in the index: ignored",
                    tti_show_path(checkpoint->file[file_id].path),
-                   tti_show(header->entry[i].name).text);
+                   tti_show(shard->entry[i].name).text);
         } else if (listed->file_id != file_id) {
             n_copies++;
             if (n_copies <= MAX_WARNINGS) {
@@ -101,7 +100,7 @@ static void enter_shard(tti_checkpoint *checkpoint, int file_id, const tti_heade
             }
         } else {
             const char *name = listed->name;
-            *listed = header->entry[i];
+            *listed = shard->entry[i];
             listed->name = name;
         }
     }
@@ -118,11 +117,11 @@ static tt_status open_sharded(const char *dir, tti_checkpoint *checkpoint)
     json_t *ids = json_object();
     tt_status st = ids ? read_weight_map(dir, index, ids, checkpoint) : no_memory(dir);
     for (int i = 0; st == TT_OK && i < checkpoint->n_files; i++) {
-        tti_header header;
-        st = tti_safetensors_read(&checkpoint->file[i], i, &header);
+        tti_table shard;
+        st = tti_safetensors_read(&checkpoint->file[i], i, &shard);
         if (st == TT_OK) {
-            enter_shard(checkpoint, i, &header);
-            tti_safetensors_free(&header);
+            enter_shard(checkpoint, i, &shard);
+            tti_table_fini(&shard);
         }
     }
     json_decref(ids);
@@ -139,20 +138,13 @@ static tt_status open_sharded(const char *dir, tti_checkpoint *checkpoint)
 
 static tt_status open_single(const char *dir, tti_checkpoint *checkpoint)
 {
-    tti_header header;
     checkpoint->file = malloc(sizeof(*checkpoint->file));
     if (!checkpoint->file) {
         return no_memory(dir);
     }
     TT_TRY(tti_file_open(dir, SINGLE_NAME, &checkpoint->file[0]));
     checkpoint->n_files = 1;
-    TT_TRY(tti_safetensors_read(&checkpoint->file[0], 0, &header));
-    tt_status st = tti_table_reserve(&checkpoint->table, header.n);
-    for (size_t i = 0; st == TT_OK && i < header.n; i++) {
-        st = tti_table_add(&checkpoint->table, &header.entry[i]);
-    }
-    tti_safetensors_free(&header);
-    return st;
+    return tti_safetensors_read(&checkpoint->file[0], 0, &checkpoint->table);
 }
 
 tt_status tti_checkpoint_open(const char *dir, tti_checkpoint *checkpoint_out)

@@ -180,8 +180,8 @@ tt_status tt_model_read_rows(const tt_model *model, const tt_tensor *tensor, int
     TT_CHECK(tensor->name && tensor->file_id >= 0 && tensor->file_id < model->n_files, TT_ERR_ARG,
              "a tensor that is not in the checkpoint cannot be read");
     TT_CHECK(row >= 0 && n_rows >= 0 && row <= tensor->rows && n_rows <= tensor->rows - row,
-             TT_ERR_ARG, "rows %lld to %lld of tensor '%s' are outside its %lld rows",
-             (long long)row, (long long)row + (long long)n_rows, tti_show(tensor->name).text,
+             TT_ERR_ARG, "%lld rows from row %lld of tensor '%s' are outside its %lld rows",
+             (long long)n_rows, (long long)row, tti_show(tensor->name).text,
              (long long)tensor->rows);
     uint64_t row_bytes = (uint64_t)tensor->cols * tt_dtype_bytes(tensor->type);
     tt_status st = tti_file_read(&model->file[tensor->file_id],

@@ -136,23 +136,15 @@ typedef struct tti_table {
     uint32_t key;
     tti_names names;
 } tti_table;
-/* Makes room for n entries in all. */
-tt_status tti_table_reserve(tti_table *table, size_t n);
-/* Adds a copy of entry, whose name must not be there yet; reserve first. */
+/* Adds a copy of entry, whose name must not be there yet. Pointers to other entries become invalid. */
 tt_status tti_table_add(tti_table *table, const tti_entry *entry);
 tti_entry *tti_table_find(const tti_table *table, const char *name);
 void tti_table_fini(tti_table *table);
 
 /* ---- safetensors.c ---- */
 
-/* The tensors of one file, checked: their ranges tile the data area. Names belong to json. */
-typedef struct tti_header {
-    json_t *json;
-    tti_entry *entry; /* entry[n], in the order of their offsets */
-    size_t n;
-} tti_header;
-tt_status tti_safetensors_read(const tti_file *file, int file_id, tti_header *header_out);
-void tti_safetensors_free(tti_header *header);
+/* Reads the header of one file into an empty table, checked: the tensors' ranges tile the data area. */
+tt_status tti_safetensors_read(const tti_file *file, int file_id, tti_table *table_out);
 
 /* ---- checkpoint.c ---- */
 

@@ -115,7 +115,7 @@ static tt_status read_entry(const char *path, const char *name, const json_t *va
 
 static int by_offset(const void *a, const void *b)
 {
-    const tti_entry *x = a, *y = b;
+    const tti_entry *x = *(const tti_entry *const *)a, *y = *(const tti_entry *const *)b;
     uint64_t x_end = x->offset + x->bytes, y_end = y->offset + y->bytes;
     if (x->offset != y->offset) {
         return x->offset < y->offset ? -1 : 1;
@@ -123,22 +123,37 @@ static int by_offset(const void *a, const void *b)
     return (x_end > y_end) - (x_end < y_end);
 }
 
-static tt_status check_tiling(const char *path, const tti_entry *entry, size_t n,
+/* entry[n] in the order of offsets. */
+static tt_status check_tiling(const char *path, const tti_entry *const *entry, size_t n,
                               uint64_t data_bytes)
 {
     uint64_t end = 0;
     path = tti_show_path(path);
     for (size_t i = 0; i < n; i++) {
-        TT_CHECK(entry[i].offset >= end, TT_ERR_FILE, "%s: tensors '%s' and '%s' overlap", path,
-                 tti_show(entry[i - 1].name).text, tti_show(entry[i].name).text);
-        TT_CHECK(entry[i].offset == end, TT_ERR_FILE,
+        TT_CHECK(entry[i]->offset >= end, TT_ERR_FILE, "%s: tensors '%s' and '%s' overlap", path,
+                 tti_show(entry[i - 1]->name).text, tti_show(entry[i]->name).text);
+        TT_CHECK(entry[i]->offset == end, TT_ERR_FILE,
                  "%s: %llu bytes before tensor '%s' belong to no tensor", path,
-                 (unsigned long long)(entry[i].offset - end), tti_show(entry[i].name).text);
-        end = entry[i].offset + entry[i].bytes;
+                 (unsigned long long)(entry[i]->offset - end), tti_show(entry[i]->name).text);
+        end = entry[i]->offset + entry[i]->bytes;
     }
     TT_CHECK(end == data_bytes, TT_ERR_FILE, "%s: the last %llu bytes belong to no tensor", path,
              (unsigned long long)(data_bytes - end));
     return TT_OK;
+}
+
+static tt_status sort_and_check(const tti_file *file, const tti_table *table, uint64_t data_bytes)
+{
+    const tti_entry **order = malloc((table->n + 1) * sizeof(*order));
+    TT_CHECK(order, TT_ERR_NOMEM, "%s: no memory to sort its %zu tensors",
+             tti_show_path(file->path), table->n);
+    for (size_t i = 0; i < table->n; i++) {
+        order[i] = &table->entry[i];
+    }
+    qsort(order, table->n, sizeof(*order), by_offset);
+    tt_status st = check_tiling(file->path, order, table->n, data_bytes);
+    free(order);
+    return st;
 }
 
 /* Reads and bounds N and the header's text. Owner: *text_out is the caller's. */
@@ -180,59 +195,118 @@ static tt_status read_text(const tti_file *file, char **text_out, size_t *n_out)
     return TT_OK;
 }
 
-tt_status tti_safetensors_read(const tti_file *file, int file_id, tti_header *header_out)
+/* Where the member that begins at text[at] ends: at the comma or the brace that closes the header; n if there is none. */
+static size_t member_end(const char *text, size_t at, size_t n)
 {
-    char *text = NULL;
-    size_t n_text = 0;
-    tti_header header = {0};
-    TT_TRY(read_text(file, &text, &n_text));
-    tt_status st = tti_json_parse(file->path, text, n_text, &header.json);
-    free(text);
-    TT_TRY(st);
+    size_t depth = 0;
+    bool in_string = false;
+    for (; at < n; at++) {
+        switch (text[at]) {
+        case '\\':
+            at += in_string;
+            break;
+        case '"':
+            in_string = !in_string;
+            break;
+        case '{':
+        case '[':
+            depth += !in_string;
+            break;
+        case '}':
+        case ']':
+            if (!in_string && depth-- == 0) {
+                return at;
+            }
+            break;
+        case ',':
+            if (!in_string && depth == 0) {
+                return at;
+            }
+            break;
+        default:
+            break;
+        }
+    }
+    return n;
+}
 
+/* Enters a parsed member, an object of one tensor. */
+static tt_status add_member(const tti_file *file, int file_id, const json_t *member,
+                            uint64_t data_bytes, tti_table *table)
+{
     const char *name;
     json_t *value;
-    size_t n_members = json_object_size(header.json);
-    uint64_t data_begin = LENGTH_BYTES + (uint64_t)n_text;
-    uint64_t data_bytes = file->bytes - data_begin;
-    header.entry = calloc(n_members + 1, sizeof(*header.entry));
-    if (!header.entry) {
-        st = TT_FAIL(TT_ERR_NOMEM, "%s: no memory for its %zu tensors", tti_show_path(file->path),
-                     n_members);
-        goto err_free;
-    }
-    json_object_foreach(header.json, name, value)
+    json_object_foreach((json_t *)member, name, value)
     {
+        tti_entry entry = {.file_id = file_id, .found = true};
         if (strcmp(name, "__metadata__") == 0) {
             continue;
         }
-        tti_entry *entry = &header.entry[header.n++];
-        entry->file_id = file_id;
-        entry->found = true;
-        st = read_entry(file->path, name, value, data_bytes, entry);
-        if (st != TT_OK) {
-            goto err_free;
-        }
+        TT_CHECK(!tti_table_find(table, name), TT_ERR_FILE, "%s: tensor '%s' has a duplicate entry",
+                 tti_show_path(file->path), tti_show(name).text);
+        TT_TRY(read_entry(file->path, name, value, data_bytes, &entry));
+        TT_TRY(tti_table_add(table, &entry));
     }
-    qsort(header.entry, header.n, sizeof(*header.entry), by_offset);
-    st = check_tiling(file->path, header.entry, header.n, data_bytes);
-    if (st != TT_OK) {
-        goto err_free;
-    }
-    for (size_t i = 0; i < header.n; i++) {
-        header.entry[i].offset += data_begin;
-    }
-    *header_out = header;
     return TT_OK;
-
-err_free:
-    tti_safetensors_free(&header);
-    return st;
 }
 
-void tti_safetensors_free(tti_header *header)
+/* The header, an object, is given to the JSON parser one member at a time, each in braces of its own: a hundred thousand
+ * tensors never stand in memory as a tree, at many times the size of their text. What joins the members are the commas
+ * and the braces found here; anything else between them makes a member that the parser refuses. */
+static tt_status read_members(const tti_file *file, int file_id, char *text, size_t n,
+                              uint64_t data_bytes, tti_table *table)
 {
-    json_decref(header->json);
-    free(header->entry);
-    memset(header, 0, sizeof(*header));
+    const char *path = tti_show_path(file->path);
+    size_t begin = 0, end = 0; /* of a member: text[begin] opens it, text[end] closes it */
+    for (bool more = true; more; begin = end) {
+        end = member_end(text, begin + 1, n);
+        TT_CHECK(end < n && text[end] != ']', TT_ERR_FILE,
+                 "%s: bad JSON: its header is not closed, or closed wrongly, at byte %zu", path,
+                 end);
+        more = text[end] == ',';
+        text[begin] = '{';
+        text[end] = '}';
+        json_error_t error;
+        json_t *member = json_loadb(text + begin, end - begin + 1, JSON_REJECT_DUPLICATES, &error);
+        TT_CHECK(member || json_error_code(&error) != json_error_out_of_memory, TT_ERR_NOMEM,
+                 "%s: no memory to read its header", path);
+        TT_CHECK(member, TT_ERR_FILE, "%s: bad JSON at byte %zu of its header: %s", path,
+                 begin + (size_t)error.position, tti_show(error.text).text);
+        bool empty = json_object_size(member) == 0;
+        tt_status st = add_member(file, file_id, member, data_bytes, table);
+        json_decref(member);
+        TT_TRY(st);
+        /* Only "{}" may hold no member. */
+        TT_CHECK(!empty || (begin == 0 && !more), TT_ERR_FILE,
+                 "%s: bad JSON at byte %zu of its header: a comma without a member", path, end);
+    }
+    for (size_t i = end + 1; i < n; i++) {
+        TT_CHECK(strchr(" \t\r\n", text[i]) && text[i] != 0, TT_ERR_FILE,
+                 "%s: bad JSON: text after the end of its header's object, at byte %zu", path, i);
+    }
+    return TT_OK;
+}
+
+tt_status tti_safetensors_read(const tti_file *file, int file_id, tti_table *table_out)
+{
+    char *text = NULL;
+    size_t n_text = 0;
+    tti_table table = {0};
+    TT_TRY(read_text(file, &text, &n_text));
+    uint64_t data_begin = LENGTH_BYTES + (uint64_t)n_text;
+    uint64_t data_bytes = file->bytes - data_begin;
+    tt_status st = read_members(file, file_id, text, n_text, data_bytes, &table);
+    free(text);
+    if (st == TT_OK) {
+        st = sort_and_check(file, &table, data_bytes);
+    }
+    if (st != TT_OK) {
+        tti_table_fini(&table);
+        return st;
+    }
+    for (size_t i = 0; i < table.n; i++) {
+        table.entry[i].offset += data_begin;
+    }
+    *table_out = table;
+    return TT_OK;
 }

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { CHUNK_BYTES = 1 << 16, FIRST_SLOTS = 64 };
+enum { CHUNK_BYTES = 1 << 16, FIRST_ENTRIES = 64 };
 
 typedef struct tti_names_chunk tti_names_chunk;
 struct tti_names_chunk {
@@ -84,24 +84,24 @@ static size_t find_slot(const tti_table *table, const char *name)
     return i;
 }
 
-tt_status tti_table_reserve(tti_table *table, size_t n)
+/* Makes room for one more entry and keeps the slots at most half full. */
+static tt_status grow(tti_table *table)
 {
-    TT_CHECK(n < UINT32_MAX / 2, TT_ERR_FILE, "%zu tensors are more than a checkpoint may have", n);
-    if (n > table->capacity) {
-        tti_entry *entry = realloc(table->entry, n * sizeof(*entry));
-        TT_CHECK(entry, TT_ERR_NOMEM, "no memory for a table of %zu tensors", n);
+    TT_CHECK(table->n < UINT32_MAX / 4, TT_ERR_FILE,
+             "more than %zu tensors are more than a checkpoint may have", table->n);
+    if (table->n == table->capacity) {
+        size_t capacity = table->capacity > 0 ? 2 * table->capacity : FIRST_ENTRIES;
+        tti_entry *entry = realloc(table->entry, capacity * sizeof(*entry));
+        TT_CHECK(entry, TT_ERR_NOMEM, "no memory for a table of %zu tensors", capacity);
         table->entry = entry;
-        table->capacity = n;
+        table->capacity = capacity;
     }
-    if (table->n_slots >= 2 * n && table->n_slots > 0) {
+    if (2 * (table->n + 1) <= table->n_slots) {
         return TT_OK;
     }
-    size_t n_slots = FIRST_SLOTS;
-    while (n_slots < 2 * n) {
-        n_slots *= 2;
-    }
+    size_t n_slots = table->n_slots > 0 ? 4 * table->n_slots : 2 * FIRST_ENTRIES;
     uint32_t *slot = calloc(n_slots, sizeof(*slot));
-    TT_CHECK(slot, TT_ERR_NOMEM, "no memory for a table of %zu tensors", n);
+    TT_CHECK(slot, TT_ERR_NOMEM, "no memory for a table of %zu tensors", n_slots / 2);
     free(table->slot);
     table->slot = slot;
     table->n_slots = n_slots;
@@ -116,7 +116,7 @@ tt_status tti_table_reserve(tti_table *table, size_t n)
 
 tt_status tti_table_add(tti_table *table, const tti_entry *entry)
 {
-    TT_ASSERT(table->n < table->capacity && table->n < table->n_slots / 2);
+    TT_TRY(grow(table));
     size_t i = find_slot(table, entry->name);
     TT_ASSERT(table->slot[i] == 0);
     tti_entry copy = *entry;

@@ -146,26 +146,6 @@ static tt_status load_template(const char *path, const json_t *json, tt_ids *pre
     return TT_OK;
 }
 
-/* Puts what a processor adds around what earlier ones added. */
-static tt_status wrap(tt_tokenizer *t, const tt_ids *prefix, const tt_ids *suffix)
-{
-    tt_ids outer = {0};
-    tt_status st = tt_ids_append(&outer, prefix->id, prefix->n);
-    if (st == TT_OK) {
-        st = tt_ids_append(&outer, t->prefix.id, t->prefix.n);
-    }
-    if (st == TT_OK) {
-        st = tt_ids_append(&t->suffix, suffix->id, suffix->n);
-    }
-    if (st != TT_OK) {
-        tt_ids_fini(&outer);
-        return st;
-    }
-    tt_ids_fini(&t->prefix);
-    t->prefix = outer;
-    return TT_OK;
-}
-
 static tt_status load_processor(const char *path, const json_t *json, unsigned depth, tt_tokenizer *t)
 {
     const char *type;
@@ -174,14 +154,9 @@ static tt_status load_processor(const char *path, const json_t *json, unsigned d
         return TT_OK; /* changes offsets only */
     }
     if (strcmp(type, "TemplateProcessing") == 0) {
-        tt_ids prefix = {0}, suffix = {0};
-        tt_status st = load_template(path, json, &prefix, &suffix);
-        if (st == TT_OK) {
-            st = wrap(t, &prefix, &suffix);
-        }
-        tt_ids_fini(&prefix);
-        tt_ids_fini(&suffix);
-        return st;
+        /* The reference library applies a second template as if to a pair of texts; nobody means that. */
+        TT_CHECK(t->prefix.n == 0 && t->suffix.n == 0, TT_ERR_UNSUPPORTED, "%s: two TemplateProcessing post-processors", path);
+        return load_template(path, json, &t->prefix, &t->suffix);
     }
     TT_CHECK(strcmp(type, "Sequence") == 0, TT_ERR_UNSUPPORTED, "%s: unknown post-processor \"%s\"", path, type);
     TT_CHECK(depth < TTI_STEPS_MAX, TT_ERR_UNSUPPORTED, "%s: post-processors are nested too deep", path);

@@ -118,6 +118,15 @@ static void broken_headers_are_refused(void **state)
         {"[1]", 0, {"not a JSON object", NULL}},
         {"{\"a\":", 0, {"bad JSON", NULL}},
         {"{} x", 0, {"bad JSON", NULL}},
+        {"{}}", 0, {"bad JSON", NULL}},
+        {"{]", 0, {"bad JSON", NULL}},
+        {"{,}", 0, {"bad JSON", NULL}},
+        {"{\"__metadata__\":{\"a\":\"b\"},}", 0, {"bad JSON", NULL}},
+        {"{\"__metadata__\":{\"a\":\"b\"},,\"a\":1}", 0, {"bad JSON", NULL}},
+        {"{\"__metadata__\":{\"a\":\"b\"}\"a\":1}", 0, {"bad JSON", NULL}},
+        {"{\"__metadata__\":[}", 0, {"bad JSON", NULL}},
+        {"{\"__metadata__\":{\"a\\\":\"b\"}", 0, {"bad JSON", NULL}},
+        {"{\"__metadata__\":{\"a\":\"\xff\"}}", 0, {"bad JSON", NULL}},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
          "\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}",
          4, {"duplicate", NULL}},
@@ -162,6 +171,29 @@ static void broken_headers_are_refused(void **state)
         write_safetensors(f, SINGLE, cases[i].header, cases[i].n_data);
         expect_refusal(f, TT_ERR_FILE, SINGLE, cases[i].say[0], cases[i].say[1], NULL);
     }
+}
+
+/* Braces, commas and quotes inside strings do not end a member; white space around members is fine. */
+static void odd_but_legal_headers_open(void **state)
+{
+    fixture *f = *state;
+    maker m = {0};
+    const int64_t one[] = {1};
+    for (int layer = -1; layer < TINY_L; layer++) {
+        tiny_add(&m, layer);
+    }
+    maker_add(&m, "odd,{]}[name", "F32", 1, one, 0);
+    maker_add(&m, "\\u00e9\\\\", "F32", 1, one, 0);
+    size_t n = m.n_header + 256;
+    char *text = malloc(n);
+    assert_non_null(text);
+    snprintf(text, n,
+             "{ \"__metadata__\" :\n{\"a\\\\\\\"},{\":\"\\u007d,\"} ,\t%.*s \r}\n   ", (int)m.n_header,
+             m.header);
+    write_safetensors(f, SINGLE, text, m.n_data);
+    free(text);
+    maker_fini(&m);
+    expect_opens(f);
 }
 
 static void deep_json_is_refused(void **state)
@@ -496,6 +528,7 @@ int main(void)
         TEST(absurd_header_lengths_are_refused_without_memory),
         TEST(pointers_in_place_of_configuration_are_named),
         TEST(broken_headers_are_refused),
+        TEST(odd_but_legal_headers_open),
         TEST(deep_json_is_refused),
         TEST(cut_files_are_refused_at_every_length),
         TEST(changed_bytes_never_crash),

@@ -1,0 +1,101 @@
+/* mpi_test.h - what tests under mpirun share: start and end, checks that count failures, fake node splits, a small random source. */
+#ifndef TUTTI_MPI_TEST_H
+#define TUTTI_MPI_TEST_H
+#include <mpi.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "tutti/comm_mpi.h"
+
+static int test_failures;
+static int test_rank, test_size;
+
+/* Counts and reports a failed condition; the test goes on. */
+#define CHECK(cond, ...)                                                                           \
+    do {                                                                                           \
+        if (!(cond)) {                                                                             \
+            if (test_failures++ < 10) {                                                            \
+                fprintf(stderr, "rank %d: %s:%d: %s: ", test_rank, __FILE__, __LINE__, #cond);     \
+                fprintf(stderr, __VA_ARGS__);                                                      \
+                fprintf(stderr, "\n");                                                             \
+            }                                                                                      \
+        }                                                                                          \
+    } while (0)
+#define CHECK_OK(call)                                                                             \
+    do {                                                                                           \
+        tt_status check_status = (call);                                                           \
+        CHECK(check_status == TT_OK, "%s: %s\n%s", tt_status_name(check_status),                   \
+              tt_status_message(), tt_status_trace_text());                                        \
+    } while (0)
+/* A failure after which nothing can go on. */
+#define MUST(call)                                                                                 \
+    do {                                                                                           \
+        tt_status must_status = (call);                                                            \
+        if (must_status != TT_OK) {                                                                \
+            fprintf(stderr, "rank %d: %s:%d: %s: %s: %s\n", test_rank, __FILE__, __LINE__, #call,  \
+                    tt_status_name(must_status), tt_status_message());                             \
+            MPI_Abort(MPI_COMM_WORLD, 1);                                                          \
+        }                                                                                          \
+    } while (0)
+
+static inline void test_begin(int *argc, char ***argv)
+{
+    int level = 0;
+    MPI_Init_thread(argc, argv, MPI_THREAD_SERIALIZED, &level);
+    MPI_Comm_rank(MPI_COMM_WORLD, &test_rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &test_size);
+    if (level < MPI_THREAD_SERIALIZED) {
+        fprintf(stderr, "MPI gives thread level %d only\n", level);
+        MPI_Finalize();
+        exit(77);
+    }
+}
+
+/* Prints one TAP line on rank 0; the exit code is the same on all ranks. */
+static inline int test_end(const char *name)
+{
+    int all = 0;
+    MPI_Allreduce(&test_failures, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    if (test_rank == 0) {
+        printf("%s - %s on %d ranks\n", all ? "not ok" : "ok", name, test_size);
+    }
+    MPI_Finalize();
+    return all ? 1 : 0;
+}
+
+/* splitmix64: a hash of its argument. Source: Steele, Lea, Flood, OOPSLA 2014. */
+static inline uint64_t test_mix(uint64_t z)
+{
+    z += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+static inline uint64_t test_next(uint64_t *state)
+{
+    return test_mix((*state)++);
+}
+
+/* In [0, n). */
+static inline int64_t test_below(uint64_t *state, int64_t n)
+{
+    return (int64_t)(test_next(state) % (uint64_t)n);
+}
+
+/* Node splits that a test goes through: one node, about 3 + 5, 1 + rest, round-robin over two, one node per rank. */
+enum { TEST_SPLITS = 5, TEST_MAX_RANKS = 64 };
+static inline const char *test_split(int split, int size, int *fake_node)
+{
+    static const char *const names[TEST_SPLITS] = {"one node", "3 to 5", "1 and the rest", "round-robin",
+                                                   "a node each"};
+    for (int r = 0; r < size; r++) {
+        int part[TEST_SPLITS] = {0, r >= (size * 3) / 8, r >= 1, r % 2, r};
+        fake_node[r] = part[split];
+    }
+    return names[split];
+}
+
+#endif
