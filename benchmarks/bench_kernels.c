@@ -1,11 +1,13 @@
-/* bench_kernels.c - times every compiled version of every op on one thread, beside the limits of this machine measured in
- * the same run: bytes read from memory per second, and fused multiply-adds per second.
+/* bench_kernels.c - times every compiled version of every op on one thread, beside the limits of
+ * this machine measured in the same run: bytes read from memory per second, and fused multiply-adds
+ * per second.
  *
- * Each figure is over repeated calls after a warm-up: median, fastest and slowest, spread = (slowest - fastest) / median.
- * Products walk M = 1 .. 64 over weights larger than the caches in turn, as a model's layers do. GB/s counts each weight,
- * key and value once, whatever is read again. The shares are of the limits, so a product at M = 1 should stand near all
- * of the reads (a prefetching kernel may pass the plain loop that measures them), and at M = 64 near the peak of fma.
- * An op without a case here is an error. */
+ * Each figure is over repeated calls after a warm-up: median, fastest and slowest, spread =
+ * (slowest - fastest) / median. Products walk M = 1 .. 64 over weights larger than the caches in
+ * turn, as a model's layers do. GB/s counts each weight, key and value once, whatever is read
+ * again. The shares are of the limits, so a product at M = 1 should stand near all of the reads (a
+ * prefetching kernel may pass the plain loop that measures them), and at M = 64 near the peak of
+ * fma. An op without a case here is an error. */
 #include "ttk.h"
 #include <math.h>
 #include <stdio.h>
@@ -17,13 +19,15 @@ enum {
     MIN_REPEATS = 7,
     MAX_REPEATS = 200,
     ALIGN_BYTES = 64,
-    N_STREAMS = 8,     /* partial sums of the limits' loops: hides the latency of add and fma */
+    N_STREAMS = 8, /* partial sums of the limits' loops: hides the latency of add and fma */
     FLOATS_PER_VEC = 8,
-    FMA_LOOPS = 100000, /* a fraction of a millisecond, so that some samples miss all interruptions */
+    FMA_LOOPS =
+        100000, /* a fraction of a millisecond, so that some samples miss all interruptions */
     LIMIT_SAMPLES = 100
 };
 static const double MIN_SECONDS = 0.15; /* per case */
-static const double SLOW_FACTOR = 20.0; /* ref versions get a part of the work, so that a run takes a minute */
+static const double SLOW_FACTOR =
+    20.0; /* ref versions get a part of the work, so that a run takes a minute */
 /* Larger than the last cache of the machines in use, so that weights come from memory. */
 static const size_t STREAM_BYTES = (size_t)256 << 20;
 static const size_t LIMIT_READ_BYTES = (size_t)8 << 20; /* of one sample; divides STREAM_BYTES */
@@ -81,7 +85,8 @@ static timing time_calls(call_fn *call, ttk_any_fn *fn, void *state)
     timing t = {0};
     call(fn, state);
     double begin = now_seconds();
-    for (int i = 0; i < MAX_REPEATS && (i < MIN_REPEATS || now_seconds() - begin < MIN_SECONDS); i++) {
+    for (int i = 0; i < MAX_REPEATS && (i < MIN_REPEATS || now_seconds() - begin < MIN_SECONDS);
+         i++) {
         double start = now_seconds();
         call(fn, state);
         seconds[i] = now_seconds() - start;
@@ -121,16 +126,18 @@ __attribute__((target("avx2,fma"))) static void read_all(const float *x, size_t 
 __attribute__((target("avx2,fma"))) static double fma_avx2(void)
 {
     vec a = {0};
-    vec c0 = {0}, c1 = {0}, c2 = {0}, c3 = {0}, c4 = {0}, c5 = {0}, c6 = {0}, c7 = {0}, c8 = {0}, c9 = {0};
+    vec c0 = {0}, c1 = {0}, c2 = {0}, c3 = {0}, c4 = {0}, c5 = {0}, c6 = {0}, c7 = {0}, c8 = {0},
+        c9 = {0};
     double start = now_seconds();
     for (int i = 0; i < FMA_LOOPS; i++) {
-        __asm__ volatile("vfmadd231ps %10, %10, %0\n\tvfmadd231ps %10, %10, %1\n\tvfmadd231ps %10, %10, %2\n\t"
-                         "vfmadd231ps %10, %10, %3\n\tvfmadd231ps %10, %10, %4\n\tvfmadd231ps %10, %10, %5\n\t"
-                         "vfmadd231ps %10, %10, %6\n\tvfmadd231ps %10, %10, %7\n\tvfmadd231ps %10, %10, %8\n\t"
-                         "vfmadd231ps %10, %10, %9"
-                         : "+x"(c0), "+x"(c1), "+x"(c2), "+x"(c3), "+x"(c4), "+x"(c5), "+x"(c6), "+x"(c7), "+x"(c8),
-                           "+x"(c9)
-                         : "x"(a));
+        __asm__ volatile(
+            "vfmadd231ps %10, %10, %0\n\tvfmadd231ps %10, %10, %1\n\tvfmadd231ps %10, %10, %2\n\t"
+            "vfmadd231ps %10, %10, %3\n\tvfmadd231ps %10, %10, %4\n\tvfmadd231ps %10, %10, %5\n\t"
+            "vfmadd231ps %10, %10, %6\n\tvfmadd231ps %10, %10, %7\n\tvfmadd231ps %10, %10, %8\n\t"
+            "vfmadd231ps %10, %10, %9"
+            : "+x"(c0), "+x"(c1), "+x"(c2), "+x"(c3), "+x"(c4), "+x"(c5), "+x"(c6), "+x"(c7),
+              "+x"(c8), "+x"(c9)
+            : "x"(a));
     }
     return 10.0 * 2.0 * 8.0 * FMA_LOOPS / (now_seconds() - start);
 }
@@ -138,16 +145,18 @@ __attribute__((target("avx2,fma"))) static double fma_avx2(void)
 __attribute__((target("avx512f"))) static double fma_avx512(void)
 {
     wide a = {0};
-    wide c0 = {0}, c1 = {0}, c2 = {0}, c3 = {0}, c4 = {0}, c5 = {0}, c6 = {0}, c7 = {0}, c8 = {0}, c9 = {0};
+    wide c0 = {0}, c1 = {0}, c2 = {0}, c3 = {0}, c4 = {0}, c5 = {0}, c6 = {0}, c7 = {0}, c8 = {0},
+         c9 = {0};
     double start = now_seconds();
     for (int i = 0; i < FMA_LOOPS; i++) {
-        __asm__ volatile("vfmadd231ps %10, %10, %0\n\tvfmadd231ps %10, %10, %1\n\tvfmadd231ps %10, %10, %2\n\t"
-                         "vfmadd231ps %10, %10, %3\n\tvfmadd231ps %10, %10, %4\n\tvfmadd231ps %10, %10, %5\n\t"
-                         "vfmadd231ps %10, %10, %6\n\tvfmadd231ps %10, %10, %7\n\tvfmadd231ps %10, %10, %8\n\t"
-                         "vfmadd231ps %10, %10, %9"
-                         : "+v"(c0), "+v"(c1), "+v"(c2), "+v"(c3), "+v"(c4), "+v"(c5), "+v"(c6), "+v"(c7), "+v"(c8),
-                           "+v"(c9)
-                         : "v"(a));
+        __asm__ volatile(
+            "vfmadd231ps %10, %10, %0\n\tvfmadd231ps %10, %10, %1\n\tvfmadd231ps %10, %10, %2\n\t"
+            "vfmadd231ps %10, %10, %3\n\tvfmadd231ps %10, %10, %4\n\tvfmadd231ps %10, %10, %5\n\t"
+            "vfmadd231ps %10, %10, %6\n\tvfmadd231ps %10, %10, %7\n\tvfmadd231ps %10, %10, %8\n\t"
+            "vfmadd231ps %10, %10, %9"
+            : "+v"(c0), "+v"(c1), "+v"(c2), "+v"(c3), "+v"(c4), "+v"(c5), "+v"(c6), "+v"(c7),
+              "+v"(c8), "+v"(c9)
+            : "v"(a));
     }
     return 10.0 * 2.0 * 16.0 * FMA_LOOPS / (now_seconds() - start);
 }
@@ -160,8 +169,8 @@ static unsigned cpu_flags(void)
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
         flags |= TTK_CPU_AVX2;
     }
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512vl")) {
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
         flags |= TTK_CPU_AVX512;
     }
 #endif
@@ -200,18 +209,22 @@ static void report(const char *name, const char *shape, timing t, double bytes, 
     double byte_share = limit_bytes > 0.0 ? byte_rate / limit_bytes : 0.0;
     double flop_share = limit_flops > 0.0 ? flop_rate / limit_flops : 0.0;
     if (is_json) {
-        printf("{\"kernel\":\"%s\",\"shape\":\"%s\",\"median_s\":%.9g,\"min_s\":%.9g,\"spread\":%.4f,\"repeats\":%d,"
-               "\"bytes_per_s\":%.6g,\"share_of_read\":%.4f,\"flops\":%.6g,\"share_of_peak\":%.4f}\n",
-               name, shape, t.median, t.fastest, spread, t.repeats, byte_rate, byte_share, flop_rate, flop_share);
+        printf(
+            "{\"kernel\":\"%s\",\"shape\":\"%s\",\"median_s\":%.9g,\"min_s\":%.9g,\"spread\":%.4f,"
+            "\"repeats\":%d,"
+            "\"bytes_per_s\":%.6g,\"share_of_read\":%.4f,\"flops\":%.6g,\"share_of_peak\":%.4f}\n",
+            name, shape, t.median, t.fastest, spread, t.repeats, byte_rate, byte_share, flop_rate,
+            flop_share);
     } else {
-        printf("%-20s %-26s %11.2f %11.2f %5.0f%% %8.2f %4.0f%% %9.2f %4.0f%%\n", name, shape, 1e6 * t.median,
-               1e6 * t.fastest, 100.0 * spread, byte_rate / 1e9, 100.0 * byte_share, flop_rate / 1e9,
-               100.0 * flop_share);
+        printf("%-20s %-26s %11.2f %11.2f %5.0f%% %8.2f %4.0f%% %9.2f %4.0f%%\n", name, shape,
+               1e6 * t.median, 1e6 * t.fastest, 100.0 * spread, byte_rate / 1e9, 100.0 * byte_share,
+               flop_rate / 1e9, 100.0 * flop_share);
     }
     fflush(stdout);
 }
 
-/* ---- products: weights of n_copies matrices, used in turn so that they do not stay in a cache ---- */
+/* ---- products: weights of n_copies matrices, used in turn so that they do not stay in a cache
+ * ---- */
 typedef struct product {
     ttk_dtype type;
     float *x, *y;
@@ -248,7 +261,8 @@ static void bench_product(const ttk_row *row)
     for (size_t i = 0; i < sizeof(batch) / sizeof(batch[0]) && (!is_ref || i < 2); i++) {
         char shape[64];
         p.M = batch[i];
-        snprintf(shape, sizeof(shape), "M %lld N %lld K %lld", (long long)p.M, (long long)p.N, (long long)p.K);
+        snprintf(shape, sizeof(shape), "M %lld N %lld K %lld", (long long)p.M, (long long)p.N,
+                 (long long)p.K);
         timing t = time_calls(call_product, row->fn, &p);
         report(row->name, shape, t, (double)p.matrix_bytes, 2.0 * (double)(p.M * p.N * p.K));
     }
@@ -267,8 +281,8 @@ static void call_attend(ttk_any_fn *fn, void *state)
     ((ttk_attend_fn *)fn)(&((attention *)state)->args);
 }
 
-static void bench_attend_shape(const ttk_row *row, const char *name, int64_t G, int64_t Dk, int64_t Dv, bool is_latent,
-                               ttk_dtype type, int64_t n_positions)
+static void bench_attend_shape(const ttk_row *row, const char *name, int64_t G, int64_t Dk,
+                               int64_t Dv, bool is_latent, ttk_dtype type, int64_t n_positions)
 {
     bool is_ref = row->need == 0;
     n_positions = is_ref ? n_positions / (int64_t)SLOW_FACTOR : n_positions;
@@ -284,12 +298,25 @@ static void bench_attend_shape(const ttk_row *row, const char *name, int64_t G, 
     float *q = take_floats(G * Dk);
     float *out = take_floats(G * Dv);
     float *work = take(ttk_attend_work_floats(G, Dk, Dv) * sizeof(float));
-    attention a = {{.q = q, .ldq = Dk, .out = out, .ldo = Dv, .pages = pages, .kv_type = type,
-                    .v_offset = is_latent ? 0 : Dk, .k_stride = stride, .v_stride = stride, .G = G, .Dk = Dk, .Dv = Dv,
-                    .last = n_positions - 1, .scale = 0.1f, .work = work}};
+    attention a = {{.q = q,
+                    .ldq = Dk,
+                    .out = out,
+                    .ldo = Dv,
+                    .pages = pages,
+                    .kv_type = type,
+                    .v_offset = is_latent ? 0 : Dk,
+                    .k_stride = stride,
+                    .v_stride = stride,
+                    .G = G,
+                    .Dk = Dk,
+                    .Dv = Dv,
+                    .last = n_positions - 1,
+                    .scale = 0.1f,
+                    .work = work}};
     timing t = time_calls(call_attend, row->fn, &a);
     char shape[64];
-    snprintf(shape, sizeof(shape), "%s %s %lld", name, type == TTK_F32 ? "f32" : "bf16", (long long)n_positions);
+    snprintf(shape, sizeof(shape), "%s %s %lld", name, type == TTK_F32 ? "f32" : "bf16",
+             (long long)n_positions);
     report(row->name, shape, t, (double)(n_positions * stride) * (double)ttk_dtype_bytes(type),
            2.0 * (double)(G * n_positions * (Dk + Dv)));
     free(store);
@@ -310,7 +337,15 @@ static void bench_attend(const ttk_row *row)
 }
 
 /* ---- everything that works on rows in a cache ---- */
-enum { ROWS_T = 16, ROWS_H = 2048, ROWS_N = ROWS_T * ROWS_H, HEAD_D = 128, N_EXPERTS = 256, CHOSEN = 8, VOCABULARY = 131072 };
+enum {
+    ROWS_T = 16,
+    ROWS_H = 2048,
+    ROWS_N = ROWS_T * ROWS_H,
+    HEAD_D = 128,
+    N_EXPERTS = 256,
+    CHOSEN = 8,
+    VOCABULARY = 131072
+};
 
 typedef struct rows_state {
     ttk_op op;
@@ -401,20 +436,13 @@ static void bench_rows(const ttk_row *row)
 /* ---- the walk ---- */
 typedef void bench_fn(const ttk_row *row);
 static bench_fn *const benches[TTK_OP_COUNT] = {
-    [TTK_OP_pack] = bench_rows,
-    [TTK_OP_gemm_f32] = bench_product,
-    [TTK_OP_gemm_bf16] = bench_product,
-    [TTK_OP_rmsnorm_f32] = bench_rows,
-    [TTK_OP_rope_f32] = bench_rows,
-    [TTK_OP_silu_mul_f32] = bench_rows,
-    [TTK_OP_add_f32] = bench_rows,
-    [TTK_OP_axpy_f32] = bench_rows,
-    [TTK_OP_f32_to_bf16] = bench_rows,
-    [TTK_OP_bf16_to_f32] = bench_rows,
-    [TTK_OP_sigmoid_f32] = bench_rows,
-    [TTK_OP_softmax_f32] = bench_rows,
-    [TTK_OP_attend] = bench_attend,
-    [TTK_OP_topk_f32] = bench_rows,
+    [TTK_OP_pack] = bench_rows,         [TTK_OP_gemm_f32] = bench_product,
+    [TTK_OP_gemm_bf16] = bench_product, [TTK_OP_rmsnorm_f32] = bench_rows,
+    [TTK_OP_rope_f32] = bench_rows,     [TTK_OP_silu_mul_f32] = bench_rows,
+    [TTK_OP_add_f32] = bench_rows,      [TTK_OP_axpy_f32] = bench_rows,
+    [TTK_OP_f32_to_bf16] = bench_rows,  [TTK_OP_bf16_to_f32] = bench_rows,
+    [TTK_OP_sigmoid_f32] = bench_rows,  [TTK_OP_softmax_f32] = bench_rows,
+    [TTK_OP_attend] = bench_attend,     [TTK_OP_topk_f32] = bench_rows,
     [TTK_OP_argmax_f32] = bench_rows,
 };
 
@@ -451,13 +479,15 @@ int main(int argc, char **argv)
     }
     measure_limits(flags);
     if (is_json) {
-        printf("{\"limit\":\"one thread\",\"read_bytes_per_s\":%.6g,\"peak_flops\":%.6g,\"compiler\":\"%s\"}\n",
+        printf("{\"limit\":\"one "
+               "thread\",\"read_bytes_per_s\":%.6g,\"peak_flops\":%.6g,\"compiler\":\"%s\"}\n",
                limit_bytes, limit_flops, __VERSION__);
     } else {
-        printf("# one thread, compiler %s; limits measured here: reads %.2f GB/s, fma %.1f GFLOP/s\n", __VERSION__,
-               limit_bytes / 1e9, limit_flops / 1e9);
-        printf("%-20s %-26s %11s %11s %6s %8s %5s %9s %5s\n", "kernel", "shape", "median us", "min us", "spread", "GB/s",
-               "", "GFLOP/s", "");
+        printf(
+            "# one thread, compiler %s; limits measured here: reads %.2f GB/s, fma %.1f GFLOP/s\n",
+            __VERSION__, limit_bytes / 1e9, limit_flops / 1e9);
+        printf("%-20s %-26s %11s %11s %6s %8s %5s %9s %5s\n", "kernel", "shape", "median us",
+               "min us", "spread", "GB/s", "", "GFLOP/s", "");
     }
     for (size_t i = 0; i < n_rows; i++) {
         if ((rows[i].need & ~flags) == 0 && strstr(rows[i].name, only)) {

@@ -1,12 +1,14 @@
-/* ttk_math.h - the scalar arithmetic that every version of a kernel shares: exp, sigmoid, bf16 and f16 conversions, and
- * the 16-lane sum. Private to kernels/.
+/* ttk_math.h - the scalar arithmetic that every version of a kernel shares: exp, sigmoid, bf16 and
+ * f16 conversions, and the 16-lane sum. Private to kernels/.
  *
- * These few functions define the bits. Each step is one rounded operation (an explicit fmaf where a fused step is meant),
- * so a vector version copies it operation by operation, and a scalar tail may simply call it.
+ * These few functions define the bits. Each step is one rounded operation (an explicit fmaf where a
+ * fused step is meant), so a vector version copies it operation by operation, and a scalar tail may
+ * simply call it.
  *
- * exp(x): n = x / ln 2 rounded to nearest by adding 1.5 * 2^23; r = x - n ln 2 in two parts (the first exact); a
- * polynomial for e^r on [-ln2/2, ln2/2] (coefficients: Cephes expf, S. Moshier); then n is added to the exponent field.
- * Inside [TTK_EXP_MIN, TTK_EXP_MAX] neither the polynomial nor the result leaves the normal numbers. */
+ * exp(x): n = x / ln 2 rounded to nearest by adding 1.5 * 2^23; r = x - n ln 2 in two parts (the
+ * first exact); a polynomial for e^r on [-ln2/2, ln2/2] (coefficients: Cephes expf, S. Moshier);
+ * then n is added to the exponent field. Inside [TTK_EXP_MIN, TTK_EXP_MAX] neither the polynomial
+ * nor the result leaves the normal numbers. */
 #ifndef TUTTI_TTK_MATH_H
 #define TUTTI_TTK_MATH_H
 #include <math.h>
@@ -19,7 +21,8 @@ enum { TTK_LANES = 16 }; /* of the sums that are not chains */
 #define TTK_EXP_MIN (-87.3f) /* below: +0; e^-87.3 is just above the smallest normal number */
 #define TTK_EXP_MAX 88.7f    /* above: +inf; e^88.7 is just below the largest number */
 #define TTK_EXP_LOG2E 0x1.715476p+0f
-#define TTK_EXP_ROUND 0x1.8p+23f /* adding it leaves the nearest integer in the low mantissa bits */
+#define TTK_EXP_ROUND 0x1.8p+23f /* adding it leaves the nearest integer in the low mantissa bits  \
+                                  */
 #define TTK_EXP_LN2_HI 0x1.62e4p-1f /* 17 bits, so n * LN2_HI is exact */
 #define TTK_EXP_LN2_LO 0x1.7f7d1cp-20f
 #define TTK_EXP_C0 1.9875691500e-4f
@@ -85,8 +88,8 @@ static inline float ttk_math_f32_of_bf16(ttk_bf16 b)
     return ttk_f32_of_bits((uint32_t)b << 16);
 }
 
-/* Round to nearest even on the upper 16 bits; a carry runs into the exponent, and from the largest one to inf, as it
- * should. NaN is made quiet, since its upper half alone may be that of inf. */
+/* Round to nearest even on the upper 16 bits; a carry runs into the exponent, and from the largest
+ * one to inf, as it should. NaN is made quiet, since its upper half alone may be that of inf. */
 static inline ttk_bf16 ttk_math_bf16_of_f32(float x)
 {
     uint32_t u = ttk_bits_of_f32(x);

@@ -1,8 +1,8 @@
 /* ttk_table.c - the one place that knows all versions of all ops.
  *
- * Rows stand in order of preference: ttk_init overlays every row whose needs the CPU meets, so later rows win. Adding a
- * version is one file and one row here. The unused NULL arm of the conditional in TTK_ROW makes a wrong signature a
- * compiler warning. */
+ * Rows stand in order of preference: ttk_init overlays every row whose needs the CPU meets, so
+ * later rows win. Adding a version is one file and one row here. The unused NULL arm of the
+ * conditional in TTK_ROW makes a wrong signature a compiler warning. */
 #include "ttk.h"
 #include "ttk_math.h"
 #include "ttk_versions.h"
@@ -10,7 +10,8 @@
 
 #define TTK_ROW(op, isa, need)                                                                     \
     {                                                                                              \
-        TTK_OP_##op, #op "_" #isa, (need), (ttk_any_fn *)(1 ? ttk_##op##_##isa : (ttk_##op##_fn *)0) \
+        TTK_OP_##op, #op "_" #isa, (need),                                                         \
+            (ttk_any_fn *)(1 ? ttk_##op##_##isa : (ttk_##op##_fn *)0)                              \
     }
 
 static const ttk_row rows[] = {
@@ -30,6 +31,7 @@ static const ttk_row rows[] = {
     TTK_ROW(topk_f32, ref, 0),
     TTK_ROW(argmax_f32, ref, 0),
 #if TTK_HAVE_AVX2
+    TTK_ROW(pack, avx2, TTK_CPU_AVX2),
     TTK_ROW(gemm_f32, avx2, TTK_CPU_AVX2),
     TTK_ROW(gemm_bf16, avx2, TTK_CPU_AVX2),
     TTK_ROW(rmsnorm_f32, avx2, TTK_CPU_AVX2),

@@ -1,5 +1,5 @@
-/* ttk_versions.h - every compiled version of every op, declared through the function type that is its contract; and how
- * the versions of attend share out their work buffer. Private to kernels/. */
+/* ttk_versions.h - every compiled version of every op, declared through the function type that is
+ * its contract; and how the versions of attend share out their work buffer. Private to kernels/. */
 #ifndef TUTTI_TTK_VERSIONS_H
 #define TUTTI_TTK_VERSIONS_H
 #include "ttk.h"
@@ -21,9 +21,10 @@ ttk_topk_f32_fn ttk_topk_f32_ref;
 ttk_argmax_f32_fn ttk_argmax_f32_ref, ttk_argmax_f32_avx2, ttk_argmax_f32_avx512;
 
 /* ---- the work buffer of attend; every part starts on a multiple of TTK_WORK_ALIGN floats ----
- *   p[G][TTK_BLOCK], O[G][Dv rounded up to whole chunks], states[TTK_ATTEND_STATES][G rounded up] (M, L, a, b),
- *   keys[TTK_KEY_GROUP][Dk rounded up] and values[TTK_BLOCK][TTK_VALUE_CHUNK]: f32 copies of a few bf16 keys or values,
- *   made once for all heads and small enough to stay in the L1 cache. */
+ *   p[G][TTK_BLOCK], O[G][Dv rounded up to whole chunks], states[TTK_ATTEND_STATES][G rounded up]
+ * (M, L, a, b), keys[TTK_KEY_GROUP][Dk rounded up] and values[TTK_BLOCK][TTK_VALUE_CHUNK]: f32
+ * copies of a few bf16 keys or values, made once for all heads and small enough to stay in the L1
+ * cache. */
 enum {
     TTK_WORK_ALIGN = 16, /* floats; one cache line */
     TTK_ATTEND_STATES = 4,
@@ -37,14 +38,14 @@ static inline int64_t ttk_round_up(int64_t n, int64_t unit)
 }
 
 typedef struct ttk_attend_work {
-    float *p;             /* p[G][TTK_BLOCK] */
-    float *o;             /* o[G][ldo] */
-    int64_t ldo;          /* Dv rounded up to whole chunks */
-    float *max, *sum;     /* max[G], sum[G]: M and L so far */
+    float *p;                     /* p[G][TTK_BLOCK] */
+    float *o;                     /* o[G][ldo] */
+    int64_t ldo;                  /* Dv rounded up to whole chunks */
+    float *max, *sum;             /* max[G], sum[G]: M and L so far */
     float *old_scale, *new_scale; /* [G]: a and b of the block at hand */
-    float *keys;          /* keys[TTK_KEY_GROUP][ldk] */
-    int64_t ldk;          /* Dk rounded up */
-    float *values;        /* values[TTK_BLOCK][TTK_VALUE_CHUNK] */
+    float *keys;                  /* keys[TTK_KEY_GROUP][ldk] */
+    int64_t ldk;                  /* Dk rounded up */
+    float *values;                /* values[TTK_BLOCK][TTK_VALUE_CHUNK] */
 } ttk_attend_work;
 
 static inline ttk_attend_work ttk_attend_work_cut(float *work, int64_t G, int64_t Dk, int64_t Dv)

@@ -1,14 +1,17 @@
-/* attend.c - attention of one query row over paged keys and values, block by block with a running maximum.
- * A NaN score makes its own p, and through l and o the whole row, NaN, whether or not it wins a maximum. */
+/* attend.c - attention of one query row over paged keys and values, block by block with a running
+ * maximum. A NaN score makes its own p, and through l and o the whole row, NaN, whether or not it
+ * wins a maximum. */
 #include "ttk_math.h"
 #include "ttk_versions.h"
 
 /* Element i of the key or value that starts `offset` elements into the page of `position`. */
-static float kv_element(const ttk_attend_args *a, int64_t position, int64_t offset, int64_t stride, int64_t i)
+static float kv_element(const ttk_attend_args *a, int64_t position, int64_t offset, int64_t stride,
+                        int64_t i)
 {
     const void *page = a->pages[position / TTK_PAGE];
     int64_t at = offset + position % TTK_PAGE * stride + i;
-    return a->kv_type == TTK_F32 ? ((const float *)page)[at] : ttk_math_f32_of_bf16(((const ttk_bf16 *)page)[at]);
+    return a->kv_type == TTK_F32 ? ((const float *)page)[at]
+                                 : ttk_math_f32_of_bf16(((const ttk_bf16 *)page)[at]);
 }
 
 static float score(const ttk_attend_args *a, const float *q_Dk, int64_t position)

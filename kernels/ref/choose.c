@@ -1,7 +1,9 @@
-/* choose.c - the largest values and their places: topk and argmax. Ties go to the smaller index; NaN sorts below -inf. */
+/* choose.c - the largest values and their places: topk and argmax. Ties go to the smaller index;
+ * NaN sorts below -inf. */
 #include "ttk_versions.h"
 
-/* Whether `later`, which stands behind `earlier` in the array, comes before it in the order of choice. */
+/* Whether `later`, which stands behind `earlier` in the array, comes before it in the order of
+ * choice. */
 static bool beats(float later, float earlier)
 {
     bool later_is_nan = later != later;
@@ -9,7 +11,8 @@ static bool beats(float later, float earlier)
     return later > earlier || (earlier_is_nan && !later_is_nan);
 }
 
-/* Keeps idx sorted, best first, and inserts each element at its place if it is among the best k so far. */
+/* Keeps idx sorted, best first, and inserts each element at its place if it is among the best k so
+ * far. */
 void ttk_topk_f32_ref(int32_t *idx, const float *c, int64_t n, int64_t k)
 {
     int64_t n_kept = 0;

@@ -1,13 +1,15 @@
-/* gemm_bf16.c - product of f32 rows with packed bf16 weights: each output is one fmaf chain over k. */
+/* gemm_bf16.c - product of f32 rows with packed bf16 weights: each output is one fmaf chain over k.
+ */
 #include "ttk_versions.h"
 #include "ttk_math.h"
 
-void ttk_gemm_bf16_ref(float *y, int64_t ldy, const float *x, int64_t ldx, const ttk_bf16 *panels, int64_t M,
-                       int64_t N, int64_t K)
+void ttk_gemm_bf16_ref(float *y, int64_t ldy, const float *x, int64_t ldx, const ttk_bf16 *panels,
+                       int64_t M, int64_t N, int64_t K)
 {
     for (int64_t m = 0; m < M; m++) {
         for (int64_t n = 0; n < N; n++) {
-            const ttk_bf16 *panel = panels + n / TTK_PANEL * K * TTK_PANEL; /* panel[K][TTK_PANEL] */
+            const ttk_bf16 *panel =
+                panels + n / TTK_PANEL * K * TTK_PANEL; /* panel[K][TTK_PANEL] */
             int64_t j = n % TTK_PANEL;
             float acc = 0.0f;
             for (int64_t k = 0; k < K; k++) {

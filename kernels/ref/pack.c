@@ -1,5 +1,5 @@
-/* pack.c - cuts a weight matrix into panels and converts its type. A panel row holds one k of TTK_PANEL outputs, so that a
- * product reads the packed matrix from front to back. */
+/* pack.c - cuts a weight matrix into panels and converts its type. A panel row holds one k of
+ * TTK_PANEL outputs, so that a product reads the packed matrix from front to back. */
 #include "ttk_math.h"
 #include "ttk_versions.h"
 
@@ -21,8 +21,9 @@ static void store_element(void *packed, ttk_dtype type, int64_t at, float value)
     }
 }
 
-void ttk_pack_ref(void *packed, ttk_dtype packed_type, const void *src, ttk_dtype src_type, int64_t row_stride,
-                  int64_t col_stride, int64_t N, int64_t K, int64_t panel_begin, int64_t panel_end)
+void ttk_pack_ref(void *packed, ttk_dtype packed_type, const void *src, ttk_dtype src_type,
+                  int64_t row_stride, int64_t col_stride, int64_t N, int64_t K, int64_t panel_begin,
+                  int64_t panel_end)
 {
     for (int64_t p = panel_begin; p < panel_end; p++) {
         for (int64_t k = 0; k < K; k++) {

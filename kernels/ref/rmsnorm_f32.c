@@ -2,8 +2,8 @@
 #include "ttk_math.h"
 #include "ttk_versions.h"
 
-void ttk_rmsnorm_f32_ref(float *y, int64_t ldy, const float *x, int64_t ldx, const float *g, int64_t T, int64_t H,
-                         float eps)
+void ttk_rmsnorm_f32_ref(float *y, int64_t ldy, const float *x, int64_t ldx, const float *g,
+                         int64_t T, int64_t H, float eps)
 {
     for (int64_t t = 0; t < T; t++) {
         const float *x_H = x + t * ldx;

@@ -1,9 +1,10 @@
-/* rope_f32.c - rotary position embedding: turns pairs of a head's elements by an angle of their own. */
+/* rope_f32.c - rotary position embedding: turns pairs of a head's elements by an angle of their
+ * own. */
 #include "ttk_math.h"
 #include "ttk_versions.h"
 
-void ttk_rope_f32_ref(float *x, int64_t n_heads, int64_t head_stride, int64_t d, const float *cos, const float *sin,
-                      bool interleaved)
+void ttk_rope_f32_ref(float *x, int64_t n_heads, int64_t head_stride, int64_t d, const float *cos,
+                      const float *sin, bool interleaved)
 {
     for (int64_t h = 0; h < n_heads; h++) {
         float *head = x + h * head_stride; /* head[d] */

@@ -1,5 +1,5 @@
-/* softmax_f32.c - softmax of one row in place. A NaN may or may not win the maximum; either way its own exponential is NaN,
- * which makes the sum, and so the whole row, NaN. */
+/* softmax_f32.c - softmax of one row in place. A NaN may or may not win the maximum; either way its
+ * own exponential is NaN, which makes the sum, and so the whole row, NaN. */
 #include "ttk_math.h"
 #include "ttk_versions.h"
 

@@ -1,11 +1,13 @@
-/* argmax_f32_avx2.c - first the largest value, then the first place where it stands: two simple passes, the second of
- * which ends early. Equal zeros of different sign compare equal, as in ref. */
+/* argmax_f32_avx2.c - first the largest value, then the first place where it stands: two simple
+ * passes, the second of which ends early. Equal zeros of different sign compare equal, as in ref.
+ */
 #include "vec_avx2.h"
 #include "ttk_versions.h"
 
 int64_t ttk_argmax_f32_avx2(const float *c, int64_t n)
 {
-    /* With max_ps(c, m) a NaN in c leaves m as it is. Two registers, as max_ps has a latency of several cycles. */
+    /* With max_ps(c, m) a NaN in c leaves m as it is. Two registers, as max_ps has a latency of
+     * several cycles. */
     __m256 m0 = _mm256_set1_ps(-INFINITY);
     __m256 m1 = m0;
     int64_t i = 0;

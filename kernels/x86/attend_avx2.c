@@ -1,8 +1,9 @@
 /* attend_avx2.c - attention of one query row over paged keys and values.
  *
- * All heads of the call share keys and values, so each is read (and widened, if bf16) once per block for all of them:
- *   scores: a few keys at a time, tiles of 2 heads by 2 keys (8 registers of sums);
- *   values: a chunk of 32 elements of all positions at a time, tiles of 3 heads by 4 registers. */
+ * All heads of the call share keys and values, so each is read (and widened, if bf16) once per
+ * block for all of them: scores: a few keys at a time, tiles of 2 heads by 2 keys (8 registers of
+ * sums); values: a chunk of 32 elements of all positions at a time, tiles of 3 heads by 4
+ * registers. */
 #include "vec_avx2.h"
 #include "ttk_versions.h"
 
@@ -17,7 +18,8 @@ typedef struct block_range {
     int64_t begin, end; /* slots [begin, end) of [0, TTK_BLOCK) */
 } block_range;
 
-static const void *element_at(const ttk_attend_args *args, int64_t position, int64_t offset, int64_t stride)
+static const void *element_at(const ttk_attend_args *args, int64_t position, int64_t offset,
+                              int64_t stride)
 {
     const char *page = args->pages[position / TTK_PAGE];
     int64_t at = offset + position % TTK_PAGE * stride;
@@ -38,8 +40,8 @@ static void widen(float *to, const ttk_bf16 *from, int64_t n)
 /* ---- scores ---- */
 
 /* sum[n_heads * n_keys]: the 16 lanes of each q . k; tail lanes beyond n stay untouched. */
-TTK_INLINE void dot_tile(vec_lanes *sum, const float *q, int64_t ldq, const float *const *keys, int n_heads, int n_keys,
-                         int64_t n)
+TTK_INLINE void dot_tile(vec_lanes *sum, const float *q, int64_t ldq, const float *const *keys,
+                         int n_heads, int n_keys, int64_t n)
 {
     TTK_UNROLL
     for (int i = 0; i < n_heads * n_keys; i++) {
@@ -62,7 +64,8 @@ TTK_INLINE void dot_tile(vec_lanes *sum, const float *q, int64_t ldq, const floa
     }
     if (i < n) {
         __m256i mask_a = vec_mask(n - i);
-        __m256i mask_b = vec_mask(n - i - VEC); /* empty if negative; such a load touches no memory */
+        __m256i mask_b =
+            vec_mask(n - i - VEC); /* empty if negative; such a load touches no memory */
         TTK_UNROLL
         for (int g = 0; g < n_heads; g++) {
             __m256 q_a = _mm256_maskload_ps(q + g * ldq + i, mask_a);
@@ -71,7 +74,8 @@ TTK_INLINE void dot_tile(vec_lanes *sum, const float *q, int64_t ldq, const floa
             for (int j = 0; j < n_keys; j++) {
                 vec_lanes *s = &sum[g * n_keys + j];
                 __m256 a = _mm256_fmadd_ps(q_a, _mm256_maskload_ps(keys[j] + i, mask_a), s->a);
-                __m256 b = _mm256_fmadd_ps(q_b, _mm256_maskload_ps(keys[j] + i + VEC, mask_b), s->b);
+                __m256 b =
+                    _mm256_fmadd_ps(q_b, _mm256_maskload_ps(keys[j] + i + VEC, mask_b), s->b);
                 s->a = _mm256_blendv_ps(s->a, a, _mm256_castsi256_ps(mask_a));
                 s->b = _mm256_blendv_ps(s->b, b, _mm256_castsi256_ps(mask_b));
             }
@@ -80,8 +84,8 @@ TTK_INLINE void dot_tile(vec_lanes *sum, const float *q, int64_t ldq, const floa
 }
 
 /* Scores of n_keys keys for all heads: p[g][slot], slot = first_slot + j. */
-static void scores_of_keys(const ttk_attend_args *args, float *p, const float *const *keys, int n_keys,
-                           int64_t first_slot)
+static void scores_of_keys(const ttk_attend_args *args, float *p, const float *const *keys,
+                           int n_keys, int64_t first_slot)
 {
     const __m128 scale = _mm_set1_ps(args->scale);
     vec_lanes sum[4];
@@ -139,9 +143,9 @@ static void block_scores(const ttk_attend_args *args, const ttk_attend_work *w, 
 
 /* ---- softmax of a block ---- */
 
-/* Turns the scores p[TTK_BLOCK] of one head into exponentials; returns their sum and the maximum. Slots that are not seen
- * count as -inf: they add +0 to lanes that are never -0. If the maximum is -inf too they add NaN, but then so do the
- * others. */
+/* Turns the scores p[TTK_BLOCK] of one head into exponentials; returns their sum and the maximum.
+ * Slots that are not seen count as -inf: they add +0 to lanes that are never -0. If the maximum is
+ * -inf too they add NaN, but then so do the others. */
 static float exponentials(float *p, block_range r, float *max_out)
 {
     for (int64_t j = 0; j < r.begin; j++) {
@@ -152,7 +156,8 @@ static float exponentials(float *p, block_range r, float *max_out)
     }
     __m256 m_all = _mm256_set1_ps(-INFINITY);
     for (int j = 0; j < TTK_BLOCK; j += VEC) {
-        m_all = _mm256_max_ps(_mm256_loadu_ps(p + j), m_all); /* in this order a NaN leaves m_all as it is */
+        m_all = _mm256_max_ps(_mm256_loadu_ps(p + j),
+                              m_all); /* in this order a NaN leaves m_all as it is */
     }
     __m128 m4 = _mm_max_ps(_mm256_castps256_ps128(m_all), _mm256_extractf128_ps(m_all, 1));
     __m128 m2 = _mm_max_ps(m4, _mm_movehl_ps(m4, m4));
@@ -171,7 +176,8 @@ static float exponentials(float *p, block_range r, float *max_out)
     return vec_lanes_sum(s);
 }
 
-/* Merges (m, l) into head g's state and leaves the factors with which its O and the block's o are merged. */
+/* Merges (m, l) into head g's state and leaves the factors with which its O and the block's o are
+ * merged. */
 static void merge_state(const ttk_attend_work *w, int64_t g, float m, float l)
 {
     float merged = m > w->max[g] ? m : w->max[g];
@@ -183,9 +189,10 @@ static void merge_state(const ttk_attend_work *w, int64_t g, float m, float l)
 
 /* ---- values ---- */
 
-/* n_heads heads by one chunk: o = chain over the block's slots, merged into O[g][ldo] at this chunk. */
-TTK_INLINE void value_tile(const ttk_attend_work *w, int64_t g, int n_heads, int64_t d, const float *const *values,
-                           block_range r, bool is_first)
+/* n_heads heads by one chunk: o = chain over the block's slots, merged into O[g][ldo] at this
+ * chunk. */
+TTK_INLINE void value_tile(const ttk_attend_work *w, int64_t g, int n_heads, int64_t d,
+                           const float *const *values, block_range r, bool is_first)
 {
     __m256 o[VALUE_HEADS * CHUNK_VECS];
     const float *p = w->p + g * TTK_BLOCK;
@@ -218,14 +225,16 @@ TTK_INLINE void value_tile(const ttk_attend_work *w, int64_t g, int n_heads, int
         for (int i = 0; i < CHUNK_VECS; i++) {
             __m256 o_i = o[h * CHUNK_VECS + i];
             if (!is_first) {
-                o_i = _mm256_fmadd_ps(_mm256_loadu_ps(to + i * VEC), old_scale, _mm256_mul_ps(o_i, new_scale));
+                o_i = _mm256_fmadd_ps(_mm256_loadu_ps(to + i * VEC), old_scale,
+                                      _mm256_mul_ps(o_i, new_scale));
             }
             _mm256_storeu_ps(to + i * VEC, o_i);
         }
     }
 }
 
-static void block_values(const ttk_attend_args *args, const ttk_attend_work *w, block_range r, bool is_first)
+static void block_values(const ttk_attend_args *args, const ttk_attend_work *w, block_range r,
+                         bool is_first)
 {
     for (int64_t d = 0; d < args->Dv; d += TTK_VALUE_CHUNK) {
         const float *values[TTK_BLOCK];

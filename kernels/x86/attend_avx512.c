@@ -1,8 +1,9 @@
 /* attend_avx512.c - attention of one query row over paged keys and values.
  *
- * All heads of the call share keys and values, so each is read (and widened, if bf16) once per block for all of them:
- *   scores: a few keys at a time, tiles of 4 heads by 4 keys (16 registers of sums);
- *   values: a chunk of 32 elements of all positions at a time, tiles of 8 heads by 2 registers. */
+ * All heads of the call share keys and values, so each is read (and widened, if bf16) once per
+ * block for all of them: scores: a few keys at a time, tiles of 4 heads by 4 keys (16 registers of
+ * sums); values: a chunk of 32 elements of all positions at a time, tiles of 8 heads by 2
+ * registers. */
 #include "vec_avx512.h"
 #include "ttk_versions.h"
 
@@ -19,7 +20,8 @@ typedef struct block_range {
     int64_t begin, end; /* slots [begin, end) of [0, TTK_BLOCK) */
 } block_range;
 
-static const void *element_at(const ttk_attend_args *args, int64_t position, int64_t offset, int64_t stride)
+static const void *element_at(const ttk_attend_args *args, int64_t position, int64_t offset,
+                              int64_t stride)
 {
     const char *page = args->pages[position / TTK_PAGE];
     int64_t at = offset + position % TTK_PAGE * stride;
@@ -30,15 +32,16 @@ static void widen(float *to, const ttk_bf16 *from, int64_t n)
 {
     for (int64_t i = 0; i < n; i += VEC) {
         __mmask16 mask = vec_mask(n - i);
-        _mm512_mask_storeu_ps(to + i, mask, vec_widen_bf16(_mm256_maskz_loadu_epi16(mask, from + i)));
+        _mm512_mask_storeu_ps(to + i, mask,
+                              vec_widen_bf16(_mm256_maskz_loadu_epi16(mask, from + i)));
     }
 }
 
 /* ---- scores ---- */
 
 /* sum[n_heads * n_keys]: the 16 lanes of each q . k; tail lanes beyond n stay untouched. */
-TTK_INLINE void dot_tile(__m512 *sum, const float *q, int64_t ldq, const float *const *keys, int n_heads, int n_keys,
-                         int64_t n)
+TTK_INLINE void dot_tile(__m512 *sum, const float *q, int64_t ldq, const float *const *keys,
+                         int n_heads, int n_keys, int64_t n)
 {
     TTK_UNROLL
     for (int i = 0; i < n_heads * n_keys; i++) {
@@ -87,7 +90,8 @@ TTK_INLINE void scores_of_heads(const ttk_attend_args *args, float *p, int64_t g
         dot_tile(sum, q, args->ldq, keys + j, n_heads, TILE_KEYS, args->Dk);
         TTK_UNROLL
         for (int h = 0; h < n_heads; h++) {
-            _mm_storeu_ps(to + h * TTK_BLOCK + j, _mm_mul_ps(vec_lanes_sum4(sum + h * TILE_KEYS), scale));
+            _mm_storeu_ps(to + h * TTK_BLOCK + j,
+                          _mm_mul_ps(vec_lanes_sum4(sum + h * TILE_KEYS), scale));
         }
     }
     for (; j < n_keys; j++) {
@@ -99,8 +103,8 @@ TTK_INLINE void scores_of_heads(const ttk_attend_args *args, float *p, int64_t g
     }
 }
 
-static void scores_of_keys(const ttk_attend_args *args, float *p, const float *const *keys, int n_keys,
-                           int64_t first_slot)
+static void scores_of_keys(const ttk_attend_args *args, float *p, const float *const *keys,
+                           int n_keys, int64_t first_slot)
 {
     int64_t g = 0;
     for (; g + TILE_HEADS <= args->G; g += TILE_HEADS) {
@@ -130,9 +134,9 @@ static void block_scores(const ttk_attend_args *args, const ttk_attend_work *w, 
 
 /* ---- softmax of a block ---- */
 
-/* Turns the scores p[TTK_BLOCK] of one head into exponentials; returns their sum and the maximum. Slots that are not seen
- * count as -inf: they add +0 to lanes that are never -0. If the maximum is -inf too they add NaN, but then so do the
- * others. */
+/* Turns the scores p[TTK_BLOCK] of one head into exponentials; returns their sum and the maximum.
+ * Slots that are not seen count as -inf: they add +0 to lanes that are never -0. If the maximum is
+ * -inf too they add NaN, but then so do the others. */
 static float exponentials(float *p, block_range r, float *max_out)
 {
     for (int64_t j = 0; j < r.begin; j++) {
@@ -143,7 +147,8 @@ static float exponentials(float *p, block_range r, float *max_out)
     }
     __m512 m_all = _mm512_set1_ps(-INFINITY);
     for (int j = 0; j < TTK_BLOCK; j += VEC) {
-        m_all = _mm512_max_ps(_mm512_loadu_ps(p + j), m_all); /* in this order a NaN leaves m_all as it is */
+        m_all = _mm512_max_ps(_mm512_loadu_ps(p + j),
+                              m_all); /* in this order a NaN leaves m_all as it is */
     }
     float m = vec_max(m_all);
     m_all = _mm512_set1_ps(m);
@@ -157,7 +162,8 @@ static float exponentials(float *p, block_range r, float *max_out)
     return vec_lanes_sum(s);
 }
 
-/* Merges (m, l) into head g's state and leaves the factors with which its O and the block's o are merged. */
+/* Merges (m, l) into head g's state and leaves the factors with which its O and the block's o are
+ * merged. */
 static void merge_state(const ttk_attend_work *w, int64_t g, float m, float l)
 {
     float merged = m > w->max[g] ? m : w->max[g];
@@ -169,9 +175,10 @@ static void merge_state(const ttk_attend_work *w, int64_t g, float m, float l)
 
 /* ---- values ---- */
 
-/* n_heads heads by one chunk: o = chain over the block's slots, merged into O[g][ldo] at this chunk. */
-TTK_INLINE void value_tile(const ttk_attend_work *w, int64_t g, int n_heads, int64_t d, const float *const *values,
-                           block_range r, bool is_first)
+/* n_heads heads by one chunk: o = chain over the block's slots, merged into O[g][ldo] at this
+ * chunk. */
+TTK_INLINE void value_tile(const ttk_attend_work *w, int64_t g, int n_heads, int64_t d,
+                           const float *const *values, block_range r, bool is_first)
 {
     __m512 o[VALUE_HEADS * CHUNK_VECS];
     const float *p = w->p + g * TTK_BLOCK;
@@ -204,14 +211,16 @@ TTK_INLINE void value_tile(const ttk_attend_work *w, int64_t g, int n_heads, int
         for (int i = 0; i < CHUNK_VECS; i++) {
             __m512 o_i = o[h * CHUNK_VECS + i];
             if (!is_first) {
-                o_i = _mm512_fmadd_ps(_mm512_loadu_ps(to + i * VEC), old_scale, _mm512_mul_ps(o_i, new_scale));
+                o_i = _mm512_fmadd_ps(_mm512_loadu_ps(to + i * VEC), old_scale,
+                                      _mm512_mul_ps(o_i, new_scale));
             }
             _mm512_storeu_ps(to + i * VEC, o_i);
         }
     }
 }
 
-static void block_values(const ttk_attend_args *args, const ttk_attend_work *w, block_range r, bool is_first)
+static void block_values(const ttk_attend_args *args, const ttk_attend_work *w, block_range r,
+                         bool is_first)
 {
     for (int64_t d = 0; d < args->Dv; d += TTK_VALUE_CHUNK) {
         const float *values[TTK_BLOCK];
@@ -259,7 +268,8 @@ static void finish_head(const ttk_attend_args *args, const ttk_attend_work *w, i
     }
     __m512 sum = _mm512_set1_ps(w->sum[g]);
     for (int64_t d = 0; d < args->Dv; d += VEC) {
-        _mm512_mask_storeu_ps(out + d, vec_mask(args->Dv - d), _mm512_div_ps(_mm512_loadu_ps(o + d), sum));
+        _mm512_mask_storeu_ps(out + d, vec_mask(args->Dv - d),
+                              _mm512_div_ps(_mm512_loadu_ps(o + d), sum));
     }
 }
 

@@ -1,4 +1,5 @@
-/* elementwise_avx2.c - the ops that treat every element alike: add, axpy, bf16 conversions, sigmoid. */
+/* elementwise_avx2.c - the ops that treat every element alike: add, axpy, bf16 conversions,
+ * sigmoid. */
 #include "vec_avx2.h"
 #include "ttk_versions.h"
 
@@ -18,7 +19,8 @@ void ttk_axpy_f32_avx2(float *y, float w, const float *x, int64_t n)
     __m256 w_all = _mm256_set1_ps(w);
     int64_t i = 0;
     for (; i + VEC <= n; i += VEC) {
-        _mm256_storeu_ps(y + i, _mm256_fmadd_ps(w_all, _mm256_loadu_ps(x + i), _mm256_loadu_ps(y + i)));
+        _mm256_storeu_ps(y + i,
+                         _mm256_fmadd_ps(w_all, _mm256_loadu_ps(x + i), _mm256_loadu_ps(y + i)));
     }
     for (; i < n; i++) {
         y[i] = fmaf(w, x[i], y[i]);

@@ -1,5 +1,6 @@
-/* elementwise_avx512.c - the ops that treat every element alike: add, axpy, bf16 conversions, sigmoid. Whole registers go
- * through masks of all lanes, which cost nothing, so that tails need no second loop. */
+/* elementwise_avx512.c - the ops that treat every element alike: add, axpy, bf16 conversions,
+ * sigmoid. Whole registers go through masks of all lanes, which cost nothing, so that tails need no
+ * second loop. */
 #include "vec_avx512.h"
 #include "ttk_versions.h"
 
@@ -7,7 +8,8 @@ void ttk_add_f32_avx512(float *y, const float *x, int64_t n)
 {
     for (int64_t i = 0; i < n; i += VEC) {
         __mmask16 mask = vec_mask(n - i);
-        __m512 sum = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, y + i), _mm512_maskz_loadu_ps(mask, x + i));
+        __m512 sum =
+            _mm512_add_ps(_mm512_maskz_loadu_ps(mask, y + i), _mm512_maskz_loadu_ps(mask, x + i));
         _mm512_mask_storeu_ps(y + i, mask, sum);
     }
 }

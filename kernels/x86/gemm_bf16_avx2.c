@@ -2,8 +2,8 @@
 #include "gemm_avx2.h"
 #include "ttk_versions.h"
 
-void ttk_gemm_bf16_avx2(float *y, int64_t ldy, const float *x, int64_t ldx, const ttk_bf16 *panels, int64_t M,
-                       int64_t N, int64_t K)
+void ttk_gemm_bf16_avx2(float *y, int64_t ldy, const float *x, int64_t ldx, const ttk_bf16 *panels,
+                        int64_t M, int64_t N, int64_t K)
 {
     gemm(y, ldy, x, ldx, panels, true, M, N, K);
 }

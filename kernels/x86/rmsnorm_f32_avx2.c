@@ -12,7 +12,8 @@ static float sum_of_squares(const float *x, int64_t n)
         s.a = _mm256_fmadd_ps(a, a, s.a);
         s.b = _mm256_fmadd_ps(b, b, s.b);
     }
-    /* A masked element is +0, and the lanes are never -0 (they start at +0), so + 0 * 0 leaves them as they are. */
+    /* A masked element is +0, and the lanes are never -0 (they start at +0), so + 0 * 0 leaves them
+     * as they are. */
     if (i < n) {
         __m256 a = _mm256_maskload_ps(x + i, vec_mask(n - i));
         s.a = _mm256_fmadd_ps(a, a, s.a);
@@ -24,8 +25,8 @@ static float sum_of_squares(const float *x, int64_t n)
     return vec_lanes_sum(s);
 }
 
-void ttk_rmsnorm_f32_avx2(float *y, int64_t ldy, const float *x, int64_t ldx, const float *g, int64_t T, int64_t H,
-                          float eps)
+void ttk_rmsnorm_f32_avx2(float *y, int64_t ldy, const float *x, int64_t ldx, const float *g,
+                          int64_t T, int64_t H, float eps)
 {
     for (int64_t t = 0; t < T; t++) {
         const float *x_H = x + t * ldx;

@@ -18,8 +18,8 @@ static float sum_of_squares(const float *x, int64_t n)
     return vec_lanes_sum(s);
 }
 
-void ttk_rmsnorm_f32_avx512(float *y, int64_t ldy, const float *x, int64_t ldx, const float *g, int64_t T, int64_t H,
-                            float eps)
+void ttk_rmsnorm_f32_avx512(float *y, int64_t ldy, const float *x, int64_t ldx, const float *g,
+                            int64_t T, int64_t H, float eps)
 {
     for (int64_t t = 0; t < T; t++) {
         const float *x_H = x + t * ldx;

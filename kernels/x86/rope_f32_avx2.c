@@ -54,8 +54,8 @@ static void turn_neighbours(float *head, int64_t half, const float *cos, const f
     }
 }
 
-void ttk_rope_f32_avx2(float *x, int64_t n_heads, int64_t head_stride, int64_t d, const float *cos, const float *sin,
-                       bool interleaved)
+void ttk_rope_f32_avx2(float *x, int64_t n_heads, int64_t head_stride, int64_t d, const float *cos,
+                       const float *sin, bool interleaved)
 {
     for (int64_t h = 0; h < n_heads; h++) {
         if (interleaved) {

@@ -2,8 +2,8 @@
 #include "vec_avx512.h"
 #include "ttk_versions.h"
 
-void ttk_silu_mul_f32_avx512(float *y, int64_t ldy, const float *gate, int64_t ldg, const float *up, int64_t ldu,
-                             int64_t T, int64_t F)
+void ttk_silu_mul_f32_avx512(float *y, int64_t ldy, const float *gate, int64_t ldg, const float *up,
+                             int64_t ldu, int64_t T, int64_t F)
 {
     for (int64_t t = 0; t < T; t++) {
         for (int64_t f = 0; f < F; f += VEC) {

@@ -1,5 +1,5 @@
-/* softmax_f32_avx2.c - softmax of one row in place. The maximum may be taken in any order: only the sign of a zero or a
- * NaN could differ, and neither changes the result (ref/softmax_f32.c). */
+/* softmax_f32_avx2.c - softmax of one row in place. The maximum may be taken in any order: only the
+ * sign of a zero or a NaN could differ, and neither changes the result (ref/softmax_f32.c). */
 #include "vec_avx2.h"
 #include "ttk_versions.h"
 

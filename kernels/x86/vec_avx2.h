@@ -1,5 +1,5 @@
-/* vec_avx2.h - what the AVX2 versions share: masks, exp, bf16 conversions, the 16-lane sum in two registers.
- * Each function copies its scalar twin in ttk_math.h operation by operation. */
+/* vec_avx2.h - what the AVX2 versions share: masks, exp, bf16 conversions, the 16-lane sum in two
+ * registers. Each function copies its scalar twin in ttk_math.h operation by operation. */
 #ifndef TUTTI_TTK_VEC_AVX2_H
 #define TUTTI_TTK_VEC_AVX2_H
 #include <immintrin.h>
@@ -41,7 +41,8 @@ TTK_INLINE __m256 vec_exp(__m256 x)
     __m256 y = _mm256_castsi256_ps(bits);
     /* What lies outside the range, and NaN, is chosen by compares on x itself. */
     y = _mm256_andnot_ps(_mm256_cmp_ps(x, _mm256_set1_ps(TTK_EXP_MIN), _CMP_LT_OQ), y);
-    y = _mm256_blendv_ps(y, _mm256_set1_ps(INFINITY), _mm256_cmp_ps(x, _mm256_set1_ps(TTK_EXP_MAX), _CMP_GT_OQ));
+    y = _mm256_blendv_ps(y, _mm256_set1_ps(INFINITY),
+                         _mm256_cmp_ps(x, _mm256_set1_ps(TTK_EXP_MAX), _CMP_GT_OQ));
     return _mm256_blendv_ps(y, x, _mm256_cmp_ps(x, x, _CMP_UNORD_Q));
 }
 
@@ -76,7 +77,8 @@ TTK_INLINE __m256i vec_bf16_bits(__m256 x)
     __m256i u = _mm256_castps_si256(x);
     __m256i upper = _mm256_srli_epi32(u, 16);
     __m256i even = _mm256_and_si256(upper, _mm256_set1_epi32(1));
-    __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(u, _mm256_set1_epi32(0x7fff)), even), 16);
+    __m256i rounded = _mm256_srli_epi32(
+        _mm256_add_epi32(_mm256_add_epi32(u, _mm256_set1_epi32(0x7fff)), even), 16);
     __m256i quiet = _mm256_or_si256(upper, _mm256_set1_epi32(0x40));
     __m256i is_nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
     return _mm256_blendv_epi8(rounded, quiet, is_nan);
@@ -103,14 +105,18 @@ TTK_INLINE __m128 vec_lanes_sum4(const vec_lanes *s)
     __m256 s2 = _mm256_add_ps(s[2].a, s[2].b);
     __m256 s3 = _mm256_add_ps(s[3].a, s[3].b);
     /* 4 lanes of sums 0 | 1 and 2 | 3 */
-    __m256 s01 = _mm256_add_ps(_mm256_permute2f128_ps(s0, s1, 0x20), _mm256_permute2f128_ps(s0, s1, 0x31));
-    __m256 s23 = _mm256_add_ps(_mm256_permute2f128_ps(s2, s3, 0x20), _mm256_permute2f128_ps(s2, s3, 0x31));
+    __m256 s01 =
+        _mm256_add_ps(_mm256_permute2f128_ps(s0, s1, 0x20), _mm256_permute2f128_ps(s0, s1, 0x31));
+    __m256 s23 =
+        _mm256_add_ps(_mm256_permute2f128_ps(s2, s3, 0x20), _mm256_permute2f128_ps(s2, s3, 0x31));
     /* 2 lanes of 0, 2 | 1, 3 */
-    __m256 pairs = _mm256_add_ps(_mm256_shuffle_ps(s01, s23, 0x44), _mm256_shuffle_ps(s01, s23, 0xee));
+    __m256 pairs =
+        _mm256_add_ps(_mm256_shuffle_ps(s01, s23, 0x44), _mm256_shuffle_ps(s01, s23, 0xee));
     __m128 low = _mm256_castps256_ps128(pairs);
     __m128 high = _mm256_extractf128_ps(pairs, 1);
     /* even lanes of low: 0, 2; of high: 1, 3 */
-    __m128 sums = _mm_add_ps(_mm_shuffle_ps(low, high, 0x88), _mm_shuffle_ps(low, high, 0xdd)); /* 0 2 1 3 */
+    __m128 sums =
+        _mm_add_ps(_mm_shuffle_ps(low, high, 0x88), _mm_shuffle_ps(low, high, 0xdd)); /* 0 2 1 3 */
     return _mm_shuffle_ps(sums, sums, 0xd8);
 }
 

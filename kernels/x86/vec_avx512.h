@@ -1,5 +1,5 @@
-/* vec_avx512.h - what the AVX-512 versions share: masks, exp, bf16 conversions, the 16-lane sum in one register.
- * Each function copies its scalar twin in ttk_math.h operation by operation. */
+/* vec_avx512.h - what the AVX-512 versions share: masks, exp, bf16 conversions, the 16-lane sum in
+ * one register. Each function copies its scalar twin in ttk_math.h operation by operation. */
 #ifndef TUTTI_TTK_VEC_AVX512_H
 #define TUTTI_TTK_VEC_AVX512_H
 #include <immintrin.h>
@@ -39,8 +39,8 @@ TTK_INLINE __m512 vec_exp(__m512 x)
     p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(TTK_EXP_C5));
     p = _mm512_fmadd_ps(p, _mm512_mul_ps(r, r), r);
     p = _mm512_add_ps(p, _mm512_set1_ps(1.0f));
-    __m512i bits = _mm512_add_epi32(_mm512_castps_si512(p),
-                                    _mm512_slli_epi32(_mm512_castps_si512(t), TTK_F32_MANTISSA_BITS));
+    __m512i bits = _mm512_add_epi32(
+        _mm512_castps_si512(p), _mm512_slli_epi32(_mm512_castps_si512(t), TTK_F32_MANTISSA_BITS));
     __m512 y = _mm512_castsi512_ps(bits);
     /* What lies outside the range, and NaN, is chosen by compares on x itself. */
     __mmask16 is_low = _mm512_cmp_ps_mask(x, _mm512_set1_ps(TTK_EXP_MIN), _CMP_LT_OQ);
@@ -82,7 +82,8 @@ TTK_INLINE __m256i vec_narrow_bf16(__m512 x)
     __m512i u = _mm512_castps_si512(x);
     __m512i upper = _mm512_srli_epi32(u, 16);
     __m512i even = _mm512_and_si512(upper, _mm512_set1_epi32(1));
-    __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(u, _mm512_set1_epi32(0x7fff)), even), 16);
+    __m512i rounded = _mm512_srli_epi32(
+        _mm512_add_epi32(_mm512_add_epi32(u, _mm512_set1_epi32(0x7fff)), even), 16);
     __m512i quiet = _mm512_or_si512(upper, _mm512_set1_epi32(0x40));
     __mmask16 is_nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
     return _mm512_cvtepi32_epi16(_mm512_mask_blend_epi32(is_nan, rounded, quiet));
@@ -110,14 +111,18 @@ TTK_INLINE __m128 vec_lanes_sum4(const __m512 *s)
     __m256 s2 = vec_fold(s[2]);
     __m256 s3 = vec_fold(s[3]);
     /* 4 lanes of sums 0 | 1 and 2 | 3 */
-    __m256 s01 = _mm256_add_ps(_mm256_permute2f128_ps(s0, s1, 0x20), _mm256_permute2f128_ps(s0, s1, 0x31));
-    __m256 s23 = _mm256_add_ps(_mm256_permute2f128_ps(s2, s3, 0x20), _mm256_permute2f128_ps(s2, s3, 0x31));
+    __m256 s01 =
+        _mm256_add_ps(_mm256_permute2f128_ps(s0, s1, 0x20), _mm256_permute2f128_ps(s0, s1, 0x31));
+    __m256 s23 =
+        _mm256_add_ps(_mm256_permute2f128_ps(s2, s3, 0x20), _mm256_permute2f128_ps(s2, s3, 0x31));
     /* 2 lanes of 0, 2 | 1, 3 */
-    __m256 pairs = _mm256_add_ps(_mm256_shuffle_ps(s01, s23, 0x44), _mm256_shuffle_ps(s01, s23, 0xee));
+    __m256 pairs =
+        _mm256_add_ps(_mm256_shuffle_ps(s01, s23, 0x44), _mm256_shuffle_ps(s01, s23, 0xee));
     __m128 low = _mm256_castps256_ps128(pairs);
     __m128 high = _mm256_extractf128_ps(pairs, 1);
     /* even lanes of low: 0, 2; of high: 1, 3 */
-    __m128 sums = _mm_add_ps(_mm_shuffle_ps(low, high, 0x88), _mm_shuffle_ps(low, high, 0xdd)); /* 0 2 1 3 */
+    __m128 sums =
+        _mm_add_ps(_mm_shuffle_ps(low, high, 0x88), _mm_shuffle_ps(low, high, 0xdd)); /* 0 2 1 3 */
     return _mm_shuffle_ps(sums, sums, 0xd8);
 }
 

@@ -8,6 +8,7 @@
 #include "launch.h"
 #include <mpi.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +24,17 @@ enum {
     MAX_GRACE_MS = 6000,
     CPU_LIST_BYTES = 256
 };
+
+/* Set when this process was stopped and woken: then the others have most likely missed it and speak
+ * first, and the launcher, which wakes stopped processes in order to end them, must not make it
+ * speak too. */
+static volatile sig_atomic_t was_stopped;
+
+static void note_continue(int number)
+{
+    (void)number;
+    was_stopped = 1;
+}
 
 static void sleep_ms(int ms)
 {
@@ -194,10 +206,14 @@ tt_status tti_cli_launch_begin(const tti_cli_options *options, tt_status mine,
     char message[TT_STATUS_MESSAGE_BYTES];
     snprintf(message, sizeof(message), "%s", tt_status_message());
 
+    struct sigaction action = {.sa_handler = note_continue, .sa_flags = SA_RESTART};
+    sigaction(SIGCONT, &action, NULL);
+    int launcher_rank = tti_cli_launcher_rank(); /* before MPI_Init, see there */
     int provided = MPI_THREAD_SINGLE;
     MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided); /* aborts itself on errors */
     MPI_Comm_rank(MPI_COMM_WORLD, &launch->rank);
     MPI_Comm_size(MPI_COMM_WORLD, &launch->size);
+    launch->first_to_speak = launch->size > 1 ? launch->rank == 0 : launcher_rank == 0;
     tt_status status = tt_launch_check(launch->size);
     if (status != TT_OK) {
         return status; /* every process believes to be alone, and each finds the same */
@@ -251,27 +267,23 @@ static bool group_is_lost(const tti_cli_launch *launch, tt_status status)
 
 void tti_cli_launch_tell(tti_cli_launch *launch, tt_status status)
 {
-    if (status != TT_OK && group_is_lost(launch, status)) {
-        /* Rank 0 speaks. If it is the one that is lost, the next living rank does, and ends all. */
-        if (launch->rank > 0) {
-            int grace = SPEAKER_GRACE_MS + NEXT_SPEAKER_MS * (launch->rank - 1);
-            sleep_ms(grace < MAX_GRACE_MS ? grace : MAX_GRACE_MS);
-        }
+    if (status == TT_OK) {
+        return;
+    }
+    if (group_is_lost(launch, status)) {
+        int grace = launch->rank > 0 ? SPEAKER_GRACE_MS + NEXT_SPEAKER_MS * (launch->rank - 1) : 0;
+        sleep_ms(was_stopped || grace > MAX_GRACE_MS ? MAX_GRACE_MS : grace);
         tti_cli_print_error();
         MPI_Abort(MPI_COMM_WORLD, tt_status_exit_code(status));
         exit(tt_status_exit_code(status)); /* MPI_Abort is not required to end us */
     }
-    if (status != TT_OK && !launch->world) {
-        if (launch->rank > 0) {
-            sleep_ms(SPEAKER_GRACE_MS);
-        } else {
-            tti_cli_fail_alone(status);
-        }
-    } else if (status != TT_OK) {
-        if (launch->rank == 0) {
-            tti_cli_print_error();
-        }
-        /* Nobody leaves before the line is out: the launcher ends a job at its first bad exit. */
+    /* Nobody leaves before the line is out: the launcher ends a job at its first bad exit. */
+    if (launch->first_to_speak) {
+        tti_cli_print_error();
+    } else if (!launch->world) {
+        sleep_ms(SPEAKER_GRACE_MS);
+    }
+    if (launch->world) {
         tt_status ignored = tt_world_barrier(launch->world);
         (void)ignored;
     }

@@ -10,6 +10,7 @@
 #include "tutti/topology.h"
 
 typedef struct tti_cli_launch {
+    bool first_to_speak;    /* tells the errors that all ranks share */
     int rank, size;         /* as MPI counts them */
     tt_world *world;        /* NULL if it could not be made */
     tt_topology *topology;  /* this rank's */

@@ -31,11 +31,16 @@ static int first_number(const char *const *names, int fallback)
     return fallback;
 }
 
+/* Both are read once: MPI_Init of a process that runs alone sets some of these variables itself. */
 int tti_cli_launcher_rank(void)
 {
     static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK",
                                         "SLURM_PROCID", NULL};
-    return first_number(names, 0);
+    static int rank = -1;
+    if (rank < 0) {
+        rank = first_number(names, 0);
+    }
+    return rank;
 }
 
 int tti_cli_launcher_size(void)
@@ -43,7 +48,11 @@ int tti_cli_launcher_size(void)
     /* SLURM_NTASKS is inherited by every shell of an allocation and proves nothing. */
     static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS",
                                         NULL};
-    return first_number(names, 1);
+    static int size = -1;
+    if (size < 0) {
+        size = first_number(names, 1);
+    }
+    return size;
 }
 
 void tti_cli_print_error(void)

@@ -4,8 +4,8 @@
  * another. So near the deadline a waiter asks all ranks for a sign of life. Ranks that wait, too, answer from their own waiting
  * loops, with the collectives they have passed and the rank that blocks them. At the deadline the blame falls on
  *   1. ranks that owe and are silent; of those, the ones that have come least far (the node's pages tell even of a stopped rank);
- *   2. else on silent ranks at the end of the chain "A waits for B, B waits for C";
- *   3. else on ranks that owe but live and are behind; else on all that owe.
+ *   2. else on the end of a chain "A waits for B, B waits for C": a silent rank, else one that waits for nobody;
+ *   3. else (chains in a circle) on those that owe and have come least far.
  * Then the waiter tells all ranks that the group is given up, and why, so that the others end at once with the same culprit
  * instead of reaching conclusions of their own. These messages are small, are never waited for, and go over a communicator of
  * their own. */
@@ -224,17 +224,36 @@ static void keep_least_far(const tt_world *world, bool *owes)
     }
 }
 
-/* Follows "waits for" from each rank that owes; a silent rank at the end is the culprit. */
+/* The rank at the end of "r waits for A, A waits for B": it is silent, or waits for nobody. -1: the chain leads back. */
+static int chain_end(const tt_world *world, int r)
+{
+    int at = r;
+    for (int step = 0; step < world->size; step++) {
+        if (at == world->rank) {
+            return -1;
+        }
+        int next = world->talk.answer[at].blocked_on;
+        if (is_silent(world, at) || next < 0) {
+            return at;
+        }
+        at = next;
+    }
+    return -1;
+}
+
+/* Leaves one rank in owes[]: of the ends of all chains a silent one, else the least far. False if all chains lead back. */
 static bool follow_chains(const tt_world *world, bool *owes)
 {
     int culprit = -1;
     for (int r = 0; r < world->size; r++) {
-        int at = r;
-        for (int step = 0; owes[r] && step < world->size && at >= 0 && !is_silent(world, at); step++) {
-            at = at == world->rank ? -1 : world->talk.answer[at].blocked_on;
+        int end = owes[r] ? chain_end(world, r) : -1;
+        if (end < 0 || end == culprit) {
+            continue;
         }
-        if (owes[r] && at >= 0 && is_silent(world, at) && (culprit < 0 || at < culprit)) {
-            culprit = at;
+        bool is_better = culprit < 0 || (is_silent(world, end) && !is_silent(world, culprit));
+        bool is_equal = culprit >= 0 && is_silent(world, end) == is_silent(world, culprit);
+        if (is_better || (is_equal && progress_of(world, end) < progress_of(world, culprit))) {
+            culprit = end;
         }
     }
     if (culprit < 0) {
@@ -273,13 +292,10 @@ static tt_status blame_locked(tt_world *world, tti_wait *wait, uint64_t waited_n
     memset(owes, 0, (size_t)world->size * sizeof(*owes));
     wait->owing(wait->arg, owes);
     owes[world->rank] = false;
-    const char *state = "does not answer";
-    if (keep_silent(world, owes) > 0) {
+    if (keep_silent(world, owes) > 0 || !follow_chains(world, owes)) {
         keep_least_far(world, owes);
-    } else if (!follow_chains(world, owes)) {
-        keep_least_far(world, owes);
-        state = "lives but did not take part";
     }
+    const char *state = keep_silent(world, owes) > 0 ? "no answer" : "alive, but does not take part";
     char names[TTI_TALK_TEXT_BYTES / 2];
     list_ranks(world, owes, names, sizeof(names));
     return TT_FAIL(TT_ERR_TIMEOUT, "waited %.1f s in %s for %s: %s", (double)waited_ns * 1e-9, wait->what,

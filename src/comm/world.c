@@ -393,7 +393,7 @@ tt_progress tt_world_progress_mode(const tt_world *world)
 
 double tt_world_deadline_s(const tt_world *world)
 {
-    return (double)world->deadline_ns * 1e-9;
+    return (double)world->deadline_ns / 1e9;
 }
 
 const char *tti_rank_name(const tt_world *world, int rank, char *text, size_t bytes)

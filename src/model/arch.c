@@ -1,6 +1,7 @@
 /* arch.c - the list of architecture families, and what several of them share.
  *
- * A family is one file, arch_<family>.c, that describes it as data (tti_family), and one row here. */
+ * A family is one file, arch_<family>.c, that describes it as data (tti_family), and one row here.
+ */
 #include "model_internal.h"
 #include <math.h>
 #include <string.h>
@@ -12,7 +13,8 @@ static const tti_family *const families[] = {
 };
 enum { N_FAMILIES = sizeof(families) / sizeof(families[0]) };
 
-/* Low-rank norms of latent attention use this whatever rms_norm_eps says (DeepSeek's reference code does). */
+/* Low-rank norms of latent attention use this whatever rms_norm_eps says (DeepSeek's reference code
+ * does). */
 static const float MLA_NORM_EPS = 1e-6f;
 
 static bool has_name(const char *const *names, const char *name)
@@ -36,7 +38,8 @@ tt_status tti_family_find(const char *what, const json_t *config, const tti_fami
              TT_ERR_FILE, "%s: 'architectures' is not a list of names", tti_show_path(what));
     TT_CHECK(!type || json_is_null(type) || json_is_string(type), TT_ERR_FILE,
              "%s: 'model_type' is not a string", tti_show_path(what));
-    const char *architecture = json_is_array(list) ? json_string_value(json_array_get(list, 0)) : NULL;
+    const char *architecture =
+        json_is_array(list) ? json_string_value(json_array_get(list, 0)) : NULL;
     const char *model_type = json_is_string(type) ? json_string_value(type) : NULL;
     TT_CHECK(architecture || model_type, TT_ERR_FILE,
              "%s: has neither 'architectures' nor 'model_type'", tti_show_path(what));
@@ -88,7 +91,8 @@ tt_status tti_arch_finish_gqa(tti_hyper *hyper)
              tti_show_path(hyper->what), (long long)arch->Nq, (long long)arch->Nkv);
     if (arch->D == 0) {
         TT_CHECK(arch->H % arch->Nq == 0, TT_ERR_FILE,
-                 "%s: hidden_size %lld is no multiple of num_attention_heads %lld, and no head_dim is given",
+                 "%s: hidden_size %lld is no multiple of num_attention_heads %lld, and no head_dim "
+                 "is given",
                  tti_show_path(hyper->what), (long long)arch->H, (long long)arch->Nq);
         arch->D = arch->H / arch->Nq;
     }
@@ -120,8 +124,9 @@ tt_status tti_arch_check_router(const tti_hyper *hyper)
     const tt_arch *arch = &hyper->arch;
     const tt_router *router = &arch->router;
     const char *what = tti_show_path(hyper->what);
-    TT_CHECK(arch->K <= arch->E, TT_ERR_FILE, "%s: num_experts_per_tok %lld is above the %lld experts",
-             what, (long long)arch->K, (long long)arch->E);
+    TT_CHECK(arch->K <= arch->E, TT_ERR_FILE,
+             "%s: num_experts_per_tok %lld is above the %lld experts", what, (long long)arch->K,
+             (long long)arch->E);
     TT_CHECK(arch->E % router->n_groups == 0, TT_ERR_FILE,
              "%s: %lld experts are not divisible by n_group %lld", what, (long long)arch->E,
              (long long)router->n_groups);

@@ -1,5 +1,6 @@
-/* arch_deepseek_v2.c - DeepSeek-V2 and V2-Lite: latent attention, softmax router, groups ranked by their best.
- * Source: arXiv:2405.04434; defaults are those of the Hugging Face configuration class. */
+/* arch_deepseek_v2.c - DeepSeek-V2 and V2-Lite: latent attention, softmax router, groups ranked by
+ * their best. Source: arXiv:2405.04434; defaults are those of the Hugging Face configuration class.
+ */
 #include "model_internal.h"
 #include <string.h>
 
@@ -44,7 +45,8 @@ static tt_status finish(tti_hyper *hyper)
     TT_CHECK(strcmp(hyper->scoring, "softmax") == 0, TT_ERR_UNSUPPORTED,
              "%s: scoring_func '%s' is not supported for this architecture",
              tti_show_path(hyper->what), tti_show(hyper->scoring).text);
-    /* The published code divides instead of scaling, other loaders ignore the key: no checkpoint sets it. */
+    /* The published code divides instead of scaling, other loaders ignore the key: no checkpoint
+     * sets it. */
     TT_CHECK(!hyper->norm_topk, TT_ERR_UNSUPPORTED,
              "%s: norm_topk_prob is not supported for this architecture",
              tti_show_path(hyper->what));

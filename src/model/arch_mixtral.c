@@ -1,5 +1,5 @@
-/* arch_mixtral.c - Mixtral: grouped-query attention, softmax router whose weights always sum to one. Source:
- * arXiv:2401.04088; defaults are those of the Hugging Face configuration class. */
+/* arch_mixtral.c - Mixtral: grouped-query attention, softmax router whose weights always sum to
+ * one. Source: arXiv:2401.04088; defaults are those of the Hugging Face configuration class. */
 #include "model_internal.h"
 
 static const tti_key keys[] = {
@@ -22,8 +22,11 @@ static tt_status finish(tti_hyper *hyper)
 {
     tt_arch *arch = &hyper->arch;
     hyper->use_sliding_window = true;
-    arch->router = (tt_router){.score = TT_SCORE_SOFTMAX, .n_groups = 1, .n_groups_kept = 1,
-                               .normalise = true, .scale = 1};
+    arch->router = (tt_router){.score = TT_SCORE_SOFTMAX,
+                               .n_groups = 1,
+                               .n_groups_kept = 1,
+                               .normalise = true,
+                               .scale = 1};
     tti_arch_limit_to_window(hyper);
     TT_TRY(tti_arch_check_router(hyper));
     return tti_arch_finish_gqa(hyper);

@@ -1,5 +1,5 @@
-/* arch_olmoe.c - OLMoE: attention with norms over the whole of q and k, softmax router. Source: arXiv:2409.02060;
- * defaults are those of the Hugging Face configuration class. */
+/* arch_olmoe.c - OLMoE: attention with norms over the whole of q and k, softmax router. Source:
+ * arXiv:2409.02060; defaults are those of the Hugging Face configuration class. */
 #include "model_internal.h"
 
 static const tti_key keys[] = {
@@ -16,8 +16,12 @@ static const tti_key keys[] = {
     TTI_KEY_EPS(1e-5),
     TTI_KEY_BOOL_OR("tie_word_embeddings", arch.tied_embeddings, false),
     TTI_KEY_BOOL_OR("attention_bias", attention_bias, false),
-    {.type = TTI_KEY_FLOAT, .flags = TTI_KEY_NULL_IS_ZERO, .name = {"clip_qkv"},
-     .offset = TTI_OFFSET(arch.clip_qkv), .min = 1e-6, .max = 1e9},
+    {.type = TTI_KEY_FLOAT,
+     .flags = TTI_KEY_NULL_IS_ZERO,
+     .name = {"clip_qkv"},
+     .offset = TTI_OFFSET(arch.clip_qkv),
+     .min = 1e-6,
+     .max = 1e9},
     TTI_KEY_BOOL_OR("norm_topk_prob", norm_topk, false),
     TTI_KEYS_END};
 
@@ -25,8 +29,11 @@ static tt_status finish(tti_hyper *hyper)
 {
     tt_arch *arch = &hyper->arch;
     arch->qk_norm = TT_QK_NORM_WHOLE;
-    arch->router = (tt_router){.score = TT_SCORE_SOFTMAX, .n_groups = 1, .n_groups_kept = 1,
-                               .normalise = hyper->norm_topk, .scale = 1};
+    arch->router = (tt_router){.score = TT_SCORE_SOFTMAX,
+                               .n_groups = 1,
+                               .n_groups_kept = 1,
+                               .normalise = hyper->norm_topk,
+                               .scale = 1};
     TT_TRY(tti_arch_check_router(hyper));
     return tti_arch_finish_gqa(hyper);
 }

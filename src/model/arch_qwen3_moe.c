@@ -40,8 +40,11 @@ static tt_status finish(tti_hyper *hyper)
                  tti_show_path(hyper->what));
     }
     arch->qk_norm = TT_QK_NORM_HEAD;
-    arch->router = (tt_router){.score = TT_SCORE_SOFTMAX, .n_groups = 1, .n_groups_kept = 1,
-                               .normalise = hyper->norm_topk, .scale = 1};
+    arch->router = (tt_router){.score = TT_SCORE_SOFTMAX,
+                               .n_groups = 1,
+                               .n_groups_kept = 1,
+                               .normalise = hyper->norm_topk,
+                               .scale = 1};
     tti_arch_limit_to_window(hyper);
     TT_TRY(tti_arch_check_router(hyper));
     return tti_arch_finish_gqa(hyper);

@@ -247,6 +247,13 @@ static tt_status parse_primary(parser *p, const tti_expr **out)
             return refuse_token(p);
         }
     }
+    bool negative = token_is(p, TOKEN_OPERATOR, "-");
+    if (negative) {
+        TT_TRY(advance(p));
+        if (p->token.kind != TOKEN_INTEGER) {
+            return refuse_token(p);
+        }
+    }
     tti_expr_kind kind;
     switch (p->token.kind) {
     case TOKEN_STRING:
@@ -267,7 +274,7 @@ static tt_status parse_primary(parser *p, const tti_expr **out)
     TT_TRY(make_expr(p, kind, NULL, NULL, &expr));
     expr->text = p->token.text;
     expr->n = p->token.n;
-    expr->number = p->token.number;
+    expr->number = negative ? -p->token.number : p->token.number;
     *out = expr;
     TT_TRY(advance(p));
     if (kind == TTI_EXPR_STRING && p->token.kind == TOKEN_STRING) {

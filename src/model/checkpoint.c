@@ -1,7 +1,8 @@
 /* checkpoint.c - which files hold the weights, and the table of all tensors in them.
  *
- * With an index, the index is authoritative: files that it does not name are not opened, a tensor counts only in
- * the file that the index gives for it, and each tensor that it lists must be there. */
+ * With an index, the index is authoritative: files that it does not name are not opened, a tensor
+ * counts only in the file that the index gives for it, and each tensor that it lists must be there.
+ */
 #include "model_internal.h"
 #include <stdlib.h>
 #include <string.h>
@@ -39,9 +40,8 @@ static tt_status open_shard(const char *dir, const char *name, json_t *ids,
     TT_CHECK(is_plain_file_name(name), TT_ERR_FILE,
              "%s: names the file '%s', which is not a plain file name",
              tti_show_path(checkpoint->source), tti_show(name).text);
-    TT_CHECK(tti_file_exists(dir, name), TT_ERR_FILE,
-             "%s: lists the file '%s', which is missing", tti_show_path(checkpoint->source),
-             tti_show(name).text);
+    TT_CHECK(tti_file_exists(dir, name), TT_ERR_FILE, "%s: lists the file '%s', which is missing",
+             tti_show_path(checkpoint->source), tti_show(name).text);
     TT_CHECK(checkpoint->n_files < MAX_FILES, TT_ERR_FILE, "%s: names more than %d files",
              tti_show_path(checkpoint->source), MAX_FILES);
     tti_file *file =
@@ -162,6 +162,10 @@ tt_status tti_checkpoint_open(const char *dir, tti_checkpoint *checkpoint_out)
     memcpy(checkpoint.source, dir, strlen(dir));
     checkpoint.source[strlen(dir)] = '/';
     memcpy(checkpoint.source + strlen(dir) + 1, name, strlen(name) + 1);
+    if (sharded && single) {
+        tt_log(TT_LOG_WARN, "%s: has an index and %s: the index says which files count",
+               tti_show_path(dir), SINGLE_NAME);
+    }
     tt_status st = sharded ? open_sharded(dir, &checkpoint) : open_single(dir, &checkpoint);
     if (st != TT_OK) {
         tti_checkpoint_fini(&checkpoint);

@@ -1,5 +1,6 @@
-/* config.c - config.json and generation_config.json: what all families have in common, and what is refused because it would
- * change the computation unseen. The keys of a family are its own (arch_*.c). */
+/* config.c - config.json and generation_config.json: what all families have in common, and what is
+ * refused because it would change the computation unseen. The keys of a family are its own
+ * (arch_*.c). */
 #include "model_internal.h"
 #include <math.h>
 #include <stdlib.h>
@@ -117,14 +118,30 @@ static tt_status read_generation(const char *what, const json_t *object, tt_gene
 #define GENERATION_OFFSET(field) offsetof(generation_keys, field)
     static const tti_key keys[] = {
         {.type = TTI_KEY_BOOL, .name = {"do_sample"}, .offset = GENERATION_OFFSET(do_sample)},
-        {.type = TTI_KEY_REAL, .name = {"temperature"}, .offset = GENERATION_OFFSET(temperature),
-         .fallback = NAN, .min = 0, .max = 1e6},
-        {.type = TTI_KEY_REAL, .name = {"top_p"}, .offset = GENERATION_OFFSET(top_p),
-         .fallback = NAN, .min = 0, .max = 1},
-        {.type = TTI_KEY_REAL, .name = {"min_p"}, .offset = GENERATION_OFFSET(min_p),
-         .fallback = NAN, .min = 0, .max = 1},
-        {.type = TTI_KEY_INT, .name = {"top_k"}, .offset = GENERATION_OFFSET(top_k),
-         .fallback = -1, .min = -1, .max = INT32_MAX},
+        {.type = TTI_KEY_REAL,
+         .name = {"temperature"},
+         .offset = GENERATION_OFFSET(temperature),
+         .fallback = NAN,
+         .min = 0,
+         .max = 1e6},
+        {.type = TTI_KEY_REAL,
+         .name = {"top_p"},
+         .offset = GENERATION_OFFSET(top_p),
+         .fallback = NAN,
+         .min = 0,
+         .max = 1},
+        {.type = TTI_KEY_REAL,
+         .name = {"min_p"},
+         .offset = GENERATION_OFFSET(min_p),
+         .fallback = NAN,
+         .min = 0,
+         .max = 1},
+        {.type = TTI_KEY_INT,
+         .name = {"top_k"},
+         .offset = GENERATION_OFFSET(top_k),
+         .fallback = -1,
+         .min = -1,
+         .max = INT32_MAX},
         TTI_KEYS_END};
     generation_keys values = {0};
     TT_TRY(tti_json_fill(what, object, keys, &values));
@@ -138,13 +155,14 @@ static tt_status read_generation(const char *what, const json_t *object, tt_gene
 }
 
 tt_status tti_config_read_generation(const char *dir, const char *what, const json_t *config,
-                                     tt_generation *generation_out, int32_t **ids_out, size_t *n_ids_out)
+                                     tt_generation *generation_out, int32_t **ids_out,
+                                     size_t *n_ids_out)
 {
     tt_status st = TT_OK;
     size_t n = 0;
     json_t *object = NULL;
-    tt_generation generation = {.do_sample = -1, .temperature = NAN, .top_p = NAN, .min_p = NAN,
-                                .top_k = -1};
+    tt_generation generation = {
+        .do_sample = -1, .temperature = NAN, .top_p = NAN, .min_p = NAN, .top_k = -1};
     int32_t *ids = malloc(MAX_END_IDS * sizeof(*ids));
     TT_CHECK(ids, TT_ERR_NOMEM, "no memory for the end ids of %s", tti_show_path(dir));
     if (tti_file_exists(dir, GENERATION_NAME)) {

@@ -1,6 +1,6 @@
-/* file.c - weight and configuration files as hostile things: only regular files are opened (a FIFO would block), sizes are
- * asked from the open file, and reads loop until all bytes are there. Files stay open, so that what was checked
- * is what is read. */
+/* file.c - weight and configuration files as hostile things: only regular files are opened (a FIFO
+ * would block), sizes are asked from the open file, and reads loop until all bytes are there. Files
+ * stay open, so that what was checked is what is read. */
 #include "model_internal.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -54,7 +54,8 @@ tt_status tti_file_open(const char *dir, const char *name, tti_file *file_out)
     struct stat info;
     tti_file file = {.path = join(dir, name), .fd = -1};
     TT_CHECK(file.path, TT_ERR_NOMEM, "no memory for the path of %s", tti_show(name).text);
-    /* O_NONBLOCK: opening a FIFO must not wait for a writer; it changes nothing for regular files. */
+    /* O_NONBLOCK: opening a FIFO must not wait for a writer; it changes nothing for regular files.
+     */
     do {
         file.fd = open(file.path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     } while (file.fd < 0 && errno == EINTR);
@@ -94,7 +95,8 @@ bool tti_file_exists(const char *dir, const char *name)
 {
     struct stat info;
     char *path = join(dir, name);
-    /* Without memory for a path the open that follows fails and says so. A dangling link is there, and is a fault. */
+    /* Without memory for a path the open that follows fails and says so. A dangling link is there,
+     * and is a fault. */
     bool exists = path && lstat(path, &info) == 0;
     free(path);
     return exists;
@@ -110,10 +112,9 @@ tt_status tti_file_read(const tti_file *file, uint64_t offset, void *dst, size_t
         }
         TT_CHECK(got >= 0, TT_ERR_IO, "%s: reading at byte %llu: %s", tti_show_path(file->path),
                  (unsigned long long)offset, strerror(errno));
-        TT_CHECK(got > 0, TT_ERR_FILE,
-                 "%s: ends at byte %llu, but had %llu bytes when it was opened",
-                 tti_show_path(file->path), (unsigned long long)offset,
-                 (unsigned long long)file->bytes);
+        TT_CHECK(
+            got > 0, TT_ERR_FILE, "%s: ends at byte %llu, but had %llu bytes when it was opened",
+            tti_show_path(file->path), (unsigned long long)offset, (unsigned long long)file->bytes);
         out += got;
         offset += (uint64_t)got;
         n -= (size_t)got;

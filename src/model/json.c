@@ -1,5 +1,6 @@
-/* json.c - JSON text into values, and values into fields by a table of keys, so that each family of models states its keys
- * as data and every key is checked alike: type, range, spellings that contradict each other. */
+/* json.c - JSON text into values, and values into fields by a table of keys, so that each family of
+ * models states its keys as data and every key is checked alike: type, range, spellings that
+ * contradict each other. */
 #include "model_internal.h"
 #include <stdlib.h>
 #include <string.h>
@@ -29,9 +30,8 @@ tt_status tti_json_load(const char *dir, const char *name, uint64_t max_bytes, j
     char *text = NULL;
     tt_status st;
     if (file.bytes > max_bytes) {
-        st = TT_FAIL(TT_ERR_FILE, "%s: has %llu bytes, the limit is %llu",
-                     tti_show_path(file.path), (unsigned long long)file.bytes,
-                     (unsigned long long)max_bytes);
+        st = TT_FAIL(TT_ERR_FILE, "%s: has %llu bytes, the limit is %llu", tti_show_path(file.path),
+                     (unsigned long long)file.bytes, (unsigned long long)max_bytes);
         goto out;
     }
     text = malloc((size_t)file.bytes + 1);
@@ -128,8 +128,7 @@ static tt_status fill_one(const char *what, const json_t *object, const tti_key 
     if (!value) {
         TT_CHECK(!(key->flags & TTI_KEY_REQUIRED), TT_ERR_FILE, "%s: '%s' is %s",
                  tti_show_path(what), name, null ? "null" : "missing");
-        store(key, values, NULL,
-              null && (key->flags & TTI_KEY_NULL_IS_ZERO) ? 0 : key->fallback);
+        store(key, values, NULL, null && (key->flags & TTI_KEY_NULL_IS_ZERO) ? 0 : key->fallback);
         return TT_OK;
     }
     TT_CHECK(type_fits(key->type, value), TT_ERR_FILE, "%s: '%s' is not %s", tti_show_path(what),

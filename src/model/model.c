@@ -65,7 +65,8 @@ static tt_status load(tt_model *model, const char *what)
     model->arch = hyper.arch;
     model->name = copy_text(hyper.arch.name);
     model->arch.name = model->name;
-    tt_status st = model->name ? TT_OK : TT_FAIL(TT_ERR_NOMEM, "no memory for an architecture's name");
+    tt_status st =
+        model->name ? TT_OK : TT_FAIL(TT_ERR_NOMEM, "no memory for an architecture's name");
     if (st == TT_OK) {
         st = tti_config_read_generation(model->path, what, hyper.config, &model->generation,
                                         &model->end_ids, &model->n_end_ids);
@@ -184,9 +185,9 @@ tt_status tt_model_read_rows(const tt_model *model, const tt_tensor *tensor, int
              (long long)n_rows, (long long)row, tti_show(tensor->name).text,
              (long long)tensor->rows);
     uint64_t row_bytes = (uint64_t)tensor->cols * tt_dtype_bytes(tensor->type);
-    tt_status st = tti_file_read(&model->file[tensor->file_id],
-                                 tensor->offset + (uint64_t)row * row_bytes, dst,
-                                 (size_t)((uint64_t)n_rows * row_bytes));
+    tt_status st =
+        tti_file_read(&model->file[tensor->file_id], tensor->offset + (uint64_t)row * row_bytes,
+                      dst, (size_t)((uint64_t)n_rows * row_bytes));
     if (st != TT_OK) {
         /* The file knows what went wrong, only we know whose bytes they were. */
         return TT_FAIL(st, "%s (tensor '%s')", tt_status_message(), tti_show(tensor->name).text);
@@ -225,8 +226,9 @@ tt_status tt_model_read_f32(const tt_model *model, const tt_tensor *tensor, floa
     TT_CHECK(tensor->type == TT_DTYPE_BF16 || tensor->type == TT_DTYPE_F16, TT_ERR_ARG,
              "tensor '%s' is of no type that can be read as float",
              tensor->name ? tti_show(tensor->name).text : "");
-    /* The 16-bit values are read into the upper half of dst and widened from the front: element i is written at byte 4i,
-     * below byte 2n + 2i, where it is read, until the last, which is read before it is written. */
+    /* The 16-bit values are read into the upper half of dst and widened from the front: element i
+     * is written at byte 4i, below byte 2n + 2i, where it is read, until the last, which is read
+     * before it is written. */
     unsigned char *half = (unsigned char *)dst + (size_t)n * sizeof(uint16_t);
     TT_TRY(tt_model_read_rows(model, tensor, 0, tensor->rows, half));
     for (int64_t i = 0; i < n; i++) {

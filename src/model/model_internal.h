@@ -1,10 +1,10 @@
-/* model_internal.h - what the files of the model room share: files, JSON, the tensor table, the description of
- * an architecture family, and the body of tt_model.
+/* model_internal.h - what the files of the model room share: files, JSON, the tensor table, the
+ * description of an architecture family, and the body of tt_model.
  *
- * The way of an open: config.json -> family (arch.c) -> tti_hyper (config.c) -> weight files (checkpoint.c) ->
- * tti_table of all tensors (table.c) -> one tt_tensor per role, layer and expert (roles.c). After that the
- * table is dropped; only the resolved tensors, their names and the open files stay.
- * Threads: set-up only, except tti_file_read. MPI: none. */
+ * The way of an open: config.json -> family (arch.c) -> tti_hyper (config.c) -> weight files
+ * (checkpoint.c) -> tti_table of all tensors (table.c) -> one tt_tensor per role, layer and expert
+ * (roles.c). After that the table is dropped; only the resolved tensors, their names and the open
+ * files stay. Threads: set-up only, except tti_file_read. MPI: none. */
 #ifndef TUTTI_MODEL_INTERNAL_H
 #define TUTTI_MODEL_INTERNAL_H
 #include <jansson.h>
@@ -41,8 +41,9 @@ const char *tti_show_path(const char *path);
 
 /* ---- json.c ---- */
 
-/* Parses n bytes of JSON; duplicate keys are refused. The value must be an object. `what` names the text in messages.
- * Errors: TT_ERR_FILE with the place of the fault. Owner: the caller, json_decref. */
+/* Parses n bytes of JSON; duplicate keys are refused. The value must be an object. `what` names the
+ * text in messages. Errors: TT_ERR_FILE with the place of the fault. Owner: the caller,
+ * json_decref. */
 tt_status tti_json_parse(const char *what, const char *text, size_t n, json_t **root_out);
 /* The same for the file DIR/NAME of at most max_bytes. */
 tt_status tti_json_load(const char *dir, const char *name, uint64_t max_bytes, json_t **root_out);
@@ -57,7 +58,7 @@ typedef enum tti_key_type {
 } tti_key_type;
 enum { TTI_KEY_SPELLINGS = 4 };
 typedef enum tti_key_flags {
-    TTI_KEY_OPTIONAL = 0,     /* absent or null: the fallback */
+    TTI_KEY_OPTIONAL = 0, /* absent or null: the fallback */
     TTI_KEY_REQUIRED = 1,
     TTI_KEY_NULL_IS_ZERO = 2, /* null is a value of its own: none */
 } tti_key_flags;
@@ -66,11 +67,12 @@ typedef enum tti_key_flags {
 typedef struct tti_key {
     tti_key_type type;
     unsigned flags;
-    const char *name[TTI_KEY_SPELLINGS]; /* all mean the same; if several are there they must agree */
-    size_t offset;                       /* of the field */
+    const char
+        *name[TTI_KEY_SPELLINGS]; /* all mean the same; if several are there they must agree */
+    size_t offset;                /* of the field */
     double fallback;
-    double min, max;                     /* numbers that are stated must lie in [min, max] */
-    const char *text;                    /* fallback of a string */
+    double min, max;  /* numbers that are stated must lie in [min, max] */
+    const char *text; /* fallback of a string */
 } tti_key;
 
 /* Fills the fields of `values` from object. Errors: TT_ERR_FILE naming `what` and the key. */
@@ -88,13 +90,16 @@ typedef struct tti_rope_keys {
     bool truncate;
 } tti_rope_keys;
 
-/* Reads both spellings of a configuration. Errors: TT_ERR_FILE, TT_ERR_UNSUPPORTED for an unknown type, naming `what`. */
-tt_status tti_rope_parse(const char *what, const json_t *config, double default_theta, tti_rope_keys *keys_out);
-/* Computes the table of a rotary embedding over dim components (even). context: max_position_embeddings.
- * Owner: rope_out->inv_freq is the caller's, free(). */
+/* Reads both spellings of a configuration. Errors: TT_ERR_FILE, TT_ERR_UNSUPPORTED for an unknown
+ * type, naming `what`. */
+tt_status tti_rope_parse(const char *what, const json_t *config, double default_theta,
+                         tti_rope_keys *keys_out);
+/* Computes the table of a rotary embedding over dim components (even). context:
+ * max_position_embeddings. Owner: rope_out->inv_freq is the caller's, free(). */
 tt_status tti_rope_build(const char *what, const tti_rope_keys *keys, int64_t dim, bool interleaved,
                          int64_t context, tt_rope *rope_out);
-/* What YaRN's mscale_all_dim multiplies the softmax scale of latent attention with: m^2; 1 if not stated. */
+/* What YaRN's mscale_all_dim multiplies the softmax scale of latent attention with: m^2; 1 if not
+ * stated. */
 double tti_rope_softmax_factor(const tti_rope_keys *keys);
 
 /* ---- table.c ---- */
@@ -118,38 +123,41 @@ typedef struct tti_dtype_info {
 typedef struct tti_entry {
     const char *name;
     const tti_dtype_info *dtype;
-    int n_dims;                /* may be above TTI_MAX_DIMS: then dim holds the first ones */
+    int n_dims; /* may be above TTI_MAX_DIMS: then dim holds the first ones */
     int64_t dim[TTI_MAX_DIMS];
     int file_id;
-    uint64_t offset, bytes;    /* from the start of the file */
-    bool found;                /* false: the index lists it, its file was not read yet */
+    uint64_t offset, bytes; /* from the start of the file */
+    bool found;             /* false: the index lists it, its file was not read yet */
 } tti_entry;
 
-/* All tensors of a checkpoint by name. The hash is keyed with a number that a file's author cannot know, so made-up
- * names cannot make it slow. All-zero is empty. Names are owned by `names`.
+/* All tensors of a checkpoint by name. The hash is keyed with a number that a file's author cannot
+ * know, so made-up names cannot make it slow. All-zero is empty. Names are owned by `names`.
  * Invariant: slot[i] is 0 (free) or 1 + an index into entry; n < n_slots / 2. */
 typedef struct tti_table {
     tti_entry *entry; /* entry[n] */
     size_t n, capacity;
-    uint32_t *slot;   /* slot[n_slots], n_slots a power of two */
+    uint32_t *slot; /* slot[n_slots], n_slots a power of two */
     size_t n_slots;
     uint32_t key;
     tti_names names;
 } tti_table;
-/* Adds a copy of entry, whose name must not be there yet. Pointers to other entries become invalid. */
+/* Adds a copy of entry, whose name must not be there yet. Pointers to other entries become invalid.
+ */
 tt_status tti_table_add(tti_table *table, const tti_entry *entry);
 tti_entry *tti_table_find(const tti_table *table, const char *name);
 void tti_table_fini(tti_table *table);
 
 /* ---- safetensors.c ---- */
 
-/* Reads the header of one file into an empty table, checked: the tensors' ranges tile the data area. */
+/* Reads the header of one file into an empty table, checked: the tensors' ranges tile the data
+ * area. */
 tt_status tti_safetensors_read(const tti_file *file, int file_id, tti_table *table_out);
 
 /* ---- checkpoint.c ---- */
 
-/* The weight files of a directory: model.safetensors, or the shards that model.safetensors.index.json names.
- * `source` is the file whose word counts for what is there. All-zero is empty. */
+/* The weight files of a directory: model.safetensors, or the shards that
+ * model.safetensors.index.json names. `source` is the file whose word counts for what is there.
+ * All-zero is empty. */
 typedef struct tti_checkpoint {
     tti_file *file; /* file[n_files] */
     int n_files;
@@ -169,10 +177,10 @@ typedef struct tti_hyper {
     double scale;         /* routed_scaling_factor */
     bool norm_topk;
     bool attention_bias, mlp_bias;
-    int64_t n_shared;     /* shared experts; their width is n_shared * F */
-    int64_t first_dense;  /* layers below are dense */
-    int64_t moe_every;    /* moe_layer_freq, decoder_sparse_step */
-    int64_t n_nextn;      /* MTP layers that the configuration states */
+    int64_t n_shared;       /* shared experts; their width is n_shared * F */
+    int64_t first_dense;    /* layers below are dense */
+    int64_t moe_every;      /* moe_layer_freq, decoder_sparse_step */
+    int64_t n_nextn;        /* MTP layers that the configuration states */
     int64_t sliding_window; /* 0 = none */
     bool use_sliding_window;
     bool rope_interleaved;
@@ -187,7 +195,8 @@ typedef struct tti_family {
     const char *const *model_types;   /* accepted config "model_type", NULL-ended */
     double rope_theta;                /* where the configuration states none */
     const tti_key *keys;              /* config keys -> tti_hyper */
-    tt_status (*finish)(tti_hyper *hyper); /* what is not one to one: defaults that depend, refusals */
+    /* What is not one to one: defaults that depend on other keys, refusals. */
+    tt_status (*finish)(tti_hyper *hyper);
     bool (*layer_is_moe)(const tti_hyper *hyper, int64_t layer);
     const char *tensor[TT_ROLE_COUNT][TTI_SPELLINGS];
     /* All experts of a layer in one tensor: [E][2F][H] (gate rows, then up rows) and [E][H][F]. */
@@ -207,45 +216,65 @@ extern const tti_family tti_family_olmoe;
 tt_status tti_family_find(const char *what, const json_t *config, const tti_family **family_out,
                           const char **name_out);
 
-/* Shared by families (arch.c). Limits on what a configuration may state; far above any model, low enough that no
- * product of three of them times an element size overflows. */
+/* Shared by families (arch.c). Limits on what a configuration may state; far above any model, low
+ * enough that no product of three of them times an element size overflows. */
 enum {
     TTI_MAX_LAYERS = 10000,
-    TTI_MAX_WIDTH = 1 << 20,  /* hidden and inner widths, ranks, heads, head widths */
+    TTI_MAX_WIDTH = 1 << 20, /* hidden and inner widths, ranks, heads, head widths */
     TTI_MAX_EXPERTS = 1 << 16,
     TTI_MAX_VOCABULARY = 1 << 26,
     TTI_MAX_CONTEXT = 1 << 30
 };
 /* Key rows: field of tti_hyper, then limits. */
 #define TTI_OFFSET(field) offsetof(tti_hyper, field)
-#define TTI_KEYS_END {.type = TTI_KEY_END}
+#define TTI_KEYS_END                                                                               \
+    {                                                                                              \
+        .type = TTI_KEY_END                                                                        \
+    }
 #define TTI_KEY_SIZE(key, field, limit)                                                            \
-    {.type = TTI_KEY_INT, .flags = TTI_KEY_REQUIRED, .name = {key}, .offset = TTI_OFFSET(field),   \
-     .min = 1, .max = (limit)}
+    {                                                                                              \
+        .type = TTI_KEY_INT, .flags = TTI_KEY_REQUIRED, .name = {key},                             \
+        .offset = TTI_OFFSET(field), .min = 1, .max = (limit)                                      \
+    }
 #define TTI_KEY_SIZE_OR(key, field, limit, value)                                                  \
-    {.type = TTI_KEY_INT, .name = {key}, .offset = TTI_OFFSET(field), .fallback = (value),         \
-     .min = 1, .max = (limit)}
+    {                                                                                              \
+        .type = TTI_KEY_INT, .name = {key}, .offset = TTI_OFFSET(field), .fallback = (value),      \
+        .min = 1, .max = (limit)                                                                   \
+    }
 /* A number that may be 0 or null for "none"; value where absent. */
 #define TTI_KEY_COUNT_OR(key, field, limit, value)                                                 \
-    {.type = TTI_KEY_INT, .flags = TTI_KEY_NULL_IS_ZERO, .name = {key},                            \
-     .offset = TTI_OFFSET(field), .fallback = (value), .min = 0, .max = (limit)}
+    {                                                                                              \
+        .type = TTI_KEY_INT, .flags = TTI_KEY_NULL_IS_ZERO, .name = {key},                         \
+        .offset = TTI_OFFSET(field), .fallback = (value), .min = 0, .max = (limit)                 \
+    }
 #define TTI_KEY_BOOL_OR(key, field, value)                                                         \
-    {.type = TTI_KEY_BOOL, .name = {key}, .offset = TTI_OFFSET(field), .fallback = (value)}
+    {                                                                                              \
+        .type = TTI_KEY_BOOL, .name = {key}, .offset = TTI_OFFSET(field), .fallback = (value)      \
+    }
 #define TTI_KEY_STRING_OR(key, field, value)                                                       \
-    {.type = TTI_KEY_STRING, .name = {key}, .offset = TTI_OFFSET(field), .text = (value)}
+    {                                                                                              \
+        .type = TTI_KEY_STRING, .name = {key}, .offset = TTI_OFFSET(field), .text = (value)        \
+    }
 #define TTI_KEY_EPS(value)                                                                         \
-    {.type = TTI_KEY_FLOAT, .name = {"rms_norm_eps"}, .offset = TTI_OFFSET(arch.norm_eps),         \
-     .fallback = (value), .min = 0, .max = 1}
+    {                                                                                              \
+        .type = TTI_KEY_FLOAT, .name = {"rms_norm_eps"}, .offset = TTI_OFFSET(arch.norm_eps),      \
+        .fallback = (value), .min = 0, .max = 1                                                    \
+    }
 /* All four spellings are accepted everywhere; the family's own one comes first, for messages. */
 #define TTI_KEY_EXPERTS(own, ...)                                                                  \
-    {.type = TTI_KEY_INT, .flags = TTI_KEY_REQUIRED, .name = {own, __VA_ARGS__},                   \
-     .offset = TTI_OFFSET(arch.E), .min = 1, .max = TTI_MAX_EXPERTS}
+    {                                                                                              \
+        .type = TTI_KEY_INT, .flags = TTI_KEY_REQUIRED, .name = {own, __VA_ARGS__},                \
+        .offset = TTI_OFFSET(arch.E), .min = 1, .max = TTI_MAX_EXPERTS                             \
+    }
 #define TTI_KEY_SCALE_OR(value)                                                                    \
-    {.type = TTI_KEY_REAL, .name = {"routed_scaling_factor"}, .offset = TTI_OFFSET(scale),         \
-     .fallback = (value), .min = 1e-6, .max = 1e6}
+    {                                                                                              \
+        .type = TTI_KEY_REAL, .name = {"routed_scaling_factor"}, .offset = TTI_OFFSET(scale),      \
+        .fallback = (value), .min = 1e-6, .max = 1e6                                               \
+    }
 /* A sliding window is not computed; within it every key is visible, so the context ends there. */
 void tti_arch_limit_to_window(tti_hyper *hyper);
-/* Sets heads, head width, rotary table and softmax scale of grouped-query attention, and checks them. */
+/* Sets heads, head width, rotary table and softmax scale of grouped-query attention, and checks
+ * them. */
 tt_status tti_arch_finish_gqa(tti_hyper *hyper);
 /* The same for latent attention. */
 tt_status tti_arch_finish_mla(tti_hyper *hyper);
@@ -255,12 +284,15 @@ tt_status tti_arch_check_router(const tti_hyper *hyper);
 /* ---- config.c ---- */
 
 enum { TTI_CONFIG_BYTES = 16 << 20 }; /* largest config.json; real ones are below 100 kB */
-/* Reads DIR/config.json. hyper_out->config must be given to json_decref by the caller, hyper_out->arch.rope.inv_freq to
- * free. `what` is the file's path and must outlive hyper. */
-tt_status tti_config_read(const char *dir, const char *what, const tti_family **family_out, tti_hyper *hyper_out);
-/* generation_config.json (may be absent) and the end ids of both files. Owner: *ids_out is the caller's. */
+/* Reads DIR/config.json. hyper_out->config must be given to json_decref by the caller,
+ * hyper_out->arch.rope.inv_freq to free. `what` is the file's path and must outlive hyper. */
+tt_status tti_config_read(const char *dir, const char *what, const tti_family **family_out,
+                          tti_hyper *hyper_out);
+/* generation_config.json (may be absent) and the end ids of both files. Owner: *ids_out is the
+ * caller's. */
 tt_status tti_config_read_generation(const char *dir, const char *what, const json_t *config,
-                                     tt_generation *generation_out, int32_t **ids_out, size_t *n_ids_out);
+                                     tt_generation *generation_out, int32_t **ids_out,
+                                     size_t *n_ids_out);
 
 /* ---- roles.c, model.c ---- */
 
@@ -275,7 +307,8 @@ struct tt_model {
     tti_names names; /* of tensors */
     tt_tensor global[TTI_N_GLOBAL_ROLES];
     tt_tensor *layer[TT_ROLE_COUNT]; /* layer[role][L + n_mtp]; NULL for global and expert roles */
-    tt_tensor **expert; /* expert[L + n_mtp], each [3][E] (gate, up, down) or NULL in a dense layer */
+    tt_tensor *
+        *expert; /* expert[L + n_mtp], each [3][E] (gate, up, down) or NULL in a dense layer */
     int32_t *end_ids;
     size_t n_end_ids;
     tt_generation generation;
@@ -289,9 +322,10 @@ static inline bool tti_role_is_expert(tt_role role)
 {
     return role >= TT_ROLE_EXPERT_GATE && role <= TT_ROLE_EXPERT_DOWN;
 }
-/* Shape of a role's tensor in a layer; false if the architecture has none there. vector_out: one dimension. */
-bool tti_role_shape(const tt_arch *arch, tt_role role, int64_t layer, int64_t *rows_out, int64_t *cols_out,
-                    bool *vector_out);
+/* Shape of a role's tensor in a layer; false if the architecture has none there. vector_out: one
+ * dimension. */
+bool tti_role_shape(const tt_arch *arch, tt_role role, int64_t layer, int64_t *rows_out,
+                    int64_t *cols_out, bool *vector_out);
 /* Sets arch.n_mtp and arch.layer_is_moe and fills the tensors of all roles.
  * Errors: TT_ERR_FILE, TT_ERR_UNSUPPORTED naming file and tensor. */
 tt_status tti_roles_resolve(tt_model *model, const tti_family *family, const tti_hyper *hyper,

@@ -1,5 +1,6 @@
-/* roles.c - from names to meaning: every tensor that the architecture needs is looked up once, its shape and type are checked,
- * and what remains is an array per role, so that nobody else ever handles a tensor's name. */
+/* roles.c - from names to meaning: every tensor that the architecture needs is looked up once, its
+ * shape and type are checked, and what remains is an array per role, so that nobody else ever
+ * handles a tensor's name. */
 #include "model_internal.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -109,7 +110,8 @@ static void expand(const char *pattern, int64_t layer, int64_t expert, char *nam
     name[used] = 0;
 }
 
-/* The first of the spellings that the checkpoint has; NULL if none. name[NAME_BYTES] gets the one found, or the first. */
+/* The first of the spellings that the checkpoint has; NULL if none. name[NAME_BYTES] gets the one
+ * found, or the first. */
 static const tti_entry *find(const resolver *r, const char *const *spellings, int64_t layer,
                              int64_t expert, char *name)
 {
@@ -196,8 +198,8 @@ static tt_status resolve_one(const resolver *r, tt_role role, int64_t layer, int
     return TT_OK;
 }
 
-/* Experts of a layer that lie in two tensors: gate_up[E][2F][H], gate rows first, and down[E][H][F].
- * experts[3][E]. */
+/* Experts of a layer that lie in two tensors: gate_up[E][2F][H], gate rows first, and
+ * down[E][H][F]. experts[3][E]. */
 static tt_status resolve_fused(const resolver *r, int64_t layer, const tti_entry *gate_up,
                                tt_tensor *experts)
 {

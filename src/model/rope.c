@@ -1,8 +1,9 @@
 /* rope.c - rotary frequencies with the scalings that checkpoints state.
  *
- * inv_freq[i] = theta^(-2i/d), then changed by the scaling type; all in double, rounded to float once at the end.
- * Sources: RoPE arXiv:2104.09864; YaRN arXiv:2309.00071 (with the attention factor and mscale keys of DeepSeek's
- * configurations); Llama 3.1's "llama3" rule as its configurations state it. */
+ * inv_freq[i] = theta^(-2i/d), then changed by the scaling type; all in double, rounded to float
+ * once at the end. Sources: RoPE arXiv:2104.09864; YaRN arXiv:2309.00071 (with the attention factor
+ * and mscale keys of DeepSeek's configurations); Llama 3.1's "llama3" rule as its configurations
+ * state it. */
 #include "model_internal.h"
 #include <math.h>
 #include <stdlib.h>
@@ -12,8 +13,10 @@ static const double PI = 3.14159265358979323846;
 
 #define ROPE_OFFSET(field) offsetof(tti_rope_keys, field)
 #define ROPE_REAL(key, value, low, high)                                                           \
-    {.type = TTI_KEY_REAL, .name = {#key}, .offset = ROPE_OFFSET(key), .fallback = (value),        \
-     .min = (low), .max = (high)}
+    {                                                                                              \
+        .type = TTI_KEY_REAL, .name = {#key}, .offset = ROPE_OFFSET(key), .fallback = (value),     \
+        .min = (low), .max = (high)                                                                \
+    }
 enum {
     MAX_THETA = 1000000000, /* 1e9; models use up to 1e7 */
     MAX_FACTOR = 1 << 20    /* how far a context may be stretched, and other ratios */
@@ -30,8 +33,11 @@ static const tti_key scaling_keys[] = {
     ROPE_REAL(mscale_all_dim, NAN, 0, MAX_FACTOR),
     ROPE_REAL(low_freq_factor, NAN, 1e-6, MAX_FACTOR),
     ROPE_REAL(high_freq_factor, NAN, 1e-6, MAX_FACTOR),
-    {.type = TTI_KEY_INT, .name = {"original_max_position_embeddings"},
-     .offset = ROPE_OFFSET(original_context), .min = 1, .max = TTI_MAX_CONTEXT},
+    {.type = TTI_KEY_INT,
+     .name = {"original_max_position_embeddings"},
+     .offset = ROPE_OFFSET(original_context),
+     .min = 1,
+     .max = TTI_MAX_CONTEXT},
     {.type = TTI_KEY_BOOL, .name = {"truncate"}, .offset = ROPE_OFFSET(truncate), .fallback = 1},
     TTI_KEYS_END};
 
@@ -45,7 +51,8 @@ static tt_status object_or_null(const char *what, const json_t *config, const ch
     return TT_OK;
 }
 
-tt_status tti_rope_parse(const char *what, const json_t *config, double default_theta, tti_rope_keys *keys_out)
+tt_status tti_rope_parse(const char *what, const json_t *config, double default_theta,
+                         tti_rope_keys *keys_out)
 {
     const json_t *parameters, *scaling;
     TT_TRY(object_or_null(what, config, "rope_parameters", &parameters));
@@ -65,16 +72,19 @@ tt_status tti_rope_parse(const char *what, const json_t *config, double default_
     const json_t *object = parameters ? parameters : scaling;
 
     tti_rope_keys keys = {0};
-    const tti_key theta_key[] = {{.type = TTI_KEY_REAL, .name = {"rope_theta"},
-                                  .offset = ROPE_OFFSET(theta), .fallback = default_theta,
-                                  .min = 1.0001, .max = MAX_THETA},
+    const tti_key theta_key[] = {{.type = TTI_KEY_REAL,
+                                  .name = {"rope_theta"},
+                                  .offset = ROPE_OFFSET(theta),
+                                  .fallback = default_theta,
+                                  .min = 1.0001,
+                                  .max = MAX_THETA},
                                  TTI_KEYS_END};
-    const tti_key type_key[] = {{.type = TTI_KEY_STRING, .name = {"rope_type"},
-                                 .offset = ROPE_OFFSET(type), .text = NULL},
-                                TTI_KEYS_END};
-    const tti_key old_type_key[] = {{.type = TTI_KEY_STRING, .name = {"type"},
-                                     .offset = ROPE_OFFSET(type), .text = "default"},
-                                    TTI_KEYS_END};
+    const tti_key type_key[] = {
+        {.type = TTI_KEY_STRING, .name = {"rope_type"}, .offset = ROPE_OFFSET(type), .text = NULL},
+        TTI_KEYS_END};
+    const tti_key old_type_key[] = {
+        {.type = TTI_KEY_STRING, .name = {"type"}, .offset = ROPE_OFFSET(type), .text = "default"},
+        TTI_KEYS_END};
     const json_t *theta_at =
         parameters && json_object_get(parameters, "rope_theta") ? parameters : config;
     TT_TRY(tti_json_fill(what, theta_at, theta_key, &keys));
@@ -98,9 +108,10 @@ tt_status tti_rope_parse(const char *what, const json_t *config, double default_
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
         is_known |= strcmp(keys.type, known[i]) == 0;
     }
-    TT_CHECK(is_known, TT_ERR_UNSUPPORTED,
-             "%s: rotary scaling of type '%s' is not supported (default, linear, llama3 and yarn are)",
-             tti_show_path(what), tti_show(keys.type).text);
+    TT_CHECK(
+        is_known, TT_ERR_UNSUPPORTED,
+        "%s: rotary scaling of type '%s' is not supported (default, linear, llama3 and yarn are)",
+        tti_show_path(what), tti_show(keys.type).text);
     TT_CHECK(strcmp(keys.type, "default") == 0 || !isnan(keys.factor), TT_ERR_FILE,
              "%s: rotary scaling of type '%s' without 'factor'", tti_show_path(what), keys.type);
     *keys_out = keys;

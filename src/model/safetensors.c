@@ -1,9 +1,9 @@
 /* safetensors.c - the header of one weight file, checked before anything relies on it.
  *
- * The file: a little-endian u64 N, N bytes of JSON (name -> dtype, shape, data_offsets), then data. A
- * header is believed only if every range has the size that its shape and type ask for, and the ranges in order
- * tile the data area exactly: so nothing overlaps, nothing is missing, and no later sum can leave the file.
- * Source: the safetensors format description of Hugging Face. */
+ * The file: a little-endian u64 N, N bytes of JSON (name -> dtype, shape, data_offsets), then data.
+ * A header is believed only if every range has the size that its shape and type ask for, and the
+ * ranges in order tile the data area exactly: so nothing overlaps, nothing is missing, and no later
+ * sum can leave the file. Source: the safetensors format description of Hugging Face. */
 #include "model_internal.h"
 #include <stdlib.h>
 #include <string.h>
@@ -13,23 +13,23 @@
 #endif
 
 enum {
-    LENGTH_BYTES = 8,           /* of N */
+    LENGTH_BYTES = 8,             /* of N */
     MAX_HEADER_BYTES = 100000000, /* as the format's own reader */
-    POINTER_BYTES = 32          /* enough to know a Git LFS pointer */
+    POINTER_BYTES = 32            /* enough to know a Git LFS pointer */
 };
 
 static const tti_dtype_info dtypes[] = {
-    {"F32", 32, TT_DTYPE_F32},         {"BF16", 16, TT_DTYPE_BF16},
-    {"F16", 16, TT_DTYPE_F16},         {"F64", 64, TT_DTYPE_OTHER},
-    {"F8_E4M3", 8, TT_DTYPE_OTHER},    {"F8_E5M2", 8, TT_DTYPE_OTHER},
+    {"F32", 32, TT_DTYPE_F32},          {"BF16", 16, TT_DTYPE_BF16},
+    {"F16", 16, TT_DTYPE_F16},          {"F64", 64, TT_DTYPE_OTHER},
+    {"F8_E4M3", 8, TT_DTYPE_OTHER},     {"F8_E5M2", 8, TT_DTYPE_OTHER},
     {"F8_E4M3FNUZ", 8, TT_DTYPE_OTHER}, {"F8_E5M2FNUZ", 8, TT_DTYPE_OTHER},
-    {"F8_E8M0", 8, TT_DTYPE_OTHER},    {"F6_E2M3", 6, TT_DTYPE_OTHER},
-    {"F6_E3M2", 6, TT_DTYPE_OTHER},    {"F4", 4, TT_DTYPE_OTHER},
-    {"I64", 64, TT_DTYPE_OTHER},       {"U64", 64, TT_DTYPE_OTHER},
-    {"I32", 32, TT_DTYPE_OTHER},       {"U32", 32, TT_DTYPE_OTHER},
-    {"I16", 16, TT_DTYPE_OTHER},       {"U16", 16, TT_DTYPE_OTHER},
-    {"I8", 8, TT_DTYPE_OTHER},         {"U8", 8, TT_DTYPE_OTHER},
-    {"BOOL", 8, TT_DTYPE_OTHER},       {"C64", 64, TT_DTYPE_OTHER}};
+    {"F8_E8M0", 8, TT_DTYPE_OTHER},     {"F6_E2M3", 6, TT_DTYPE_OTHER},
+    {"F6_E3M2", 6, TT_DTYPE_OTHER},     {"F4", 4, TT_DTYPE_OTHER},
+    {"I64", 64, TT_DTYPE_OTHER},        {"U64", 64, TT_DTYPE_OTHER},
+    {"I32", 32, TT_DTYPE_OTHER},        {"U32", 32, TT_DTYPE_OTHER},
+    {"I16", 16, TT_DTYPE_OTHER},        {"U16", 16, TT_DTYPE_OTHER},
+    {"I8", 8, TT_DTYPE_OTHER},          {"U8", 8, TT_DTYPE_OTHER},
+    {"BOOL", 8, TT_DTYPE_OTHER},        {"C64", 64, TT_DTYPE_OTHER}};
 
 static const tti_dtype_info *find_dtype(const char *name)
 {
@@ -89,7 +89,9 @@ static tt_status read_entry(const char *path, const char *name, const json_t *va
 
     uint64_t elements = 0;
     TT_CHECK(shape_elements(shape, entry, &elements) && elements <= UINT64_MAX / entry->dtype->bits,
-             TT_ERR_FILE, "%s: tensor '%s' has a shape that is negative, not a number, or beyond 64 bits (file has %llu bytes of data)",
+             TT_ERR_FILE,
+             "%s: tensor '%s' has a shape that is negative, not a number, or beyond 64 bits (file "
+             "has %llu bytes of data)",
              path, tti_show(name).text, (unsigned long long)data_bytes);
     uint64_t bits = elements * entry->dtype->bits;
     TT_CHECK(bits % 8 == 0, TT_ERR_FILE, "%s: tensor '%s' does not end at a byte", path,
@@ -106,10 +108,11 @@ static tt_status read_entry(const char *path, const char *name, const json_t *va
              "%s: tensor '%s' needs %llu bytes by its shape and type, its data_offsets span %llu",
              path, tti_show(name).text, (unsigned long long)(bits / 8),
              (unsigned long long)entry->bytes);
-    TT_CHECK(entry->offset + entry->bytes <= data_bytes, TT_ERR_FILE,
-             "%s: is cut short or damaged: tensor '%s' ends at byte %llu of the data, the file has %llu",
-             path, tti_show(name).text, (unsigned long long)(entry->offset + entry->bytes),
-             (unsigned long long)data_bytes);
+    TT_CHECK(
+        entry->offset + entry->bytes <= data_bytes, TT_ERR_FILE,
+        "%s: is cut short or damaged: tensor '%s' ends at byte %llu of the data, the file has %llu",
+        path, tti_show(name).text, (unsigned long long)(entry->offset + entry->bytes),
+        (unsigned long long)data_bytes);
     return TT_OK;
 }
 
@@ -163,9 +166,10 @@ static tt_status read_text(const tti_file *file, char **text_out, size_t *n_out)
     unsigned char start[POINTER_BYTES];
     size_t n_start = file->bytes < sizeof(start) ? (size_t)file->bytes : sizeof(start);
     TT_TRY(tti_file_read(file, 0, start, n_start));
-    TT_CHECK(!tti_file_is_pointer((const char *)start, n_start), TT_ERR_FILE,
-             "%s: is an unfetched large-file pointer (Git LFS), not the weights; run `git lfs pull`",
-             path);
+    TT_CHECK(
+        !tti_file_is_pointer((const char *)start, n_start), TT_ERR_FILE,
+        "%s: is an unfetched large-file pointer (Git LFS), not the weights; run `git lfs pull`",
+        path);
     TT_CHECK(n_start >= LENGTH_BYTES, TT_ERR_FILE,
              "%s: has %llu bytes, too few for a safetensors file", path,
              (unsigned long long)file->bytes);
@@ -195,7 +199,8 @@ static tt_status read_text(const tti_file *file, char **text_out, size_t *n_out)
     return TT_OK;
 }
 
-/* Where the member that begins at text[at] ends: at the comma or the brace that closes the header; n if there is none. */
+/* Where the member that begins at text[at] ends: at the comma or the brace that closes the header;
+ * n if there is none. */
 static size_t member_end(const char *text, size_t at, size_t n)
 {
     size_t depth = 0;
@@ -250,9 +255,10 @@ static tt_status add_member(const tti_file *file, int file_id, const json_t *mem
     return TT_OK;
 }
 
-/* The header, an object, is given to the JSON parser one member at a time, each in braces of its own: a hundred thousand
- * tensors never stand in memory as a tree, at many times the size of their text. What joins the members are the commas
- * and the braces found here; anything else between them makes a member that the parser refuses. */
+/* The header, an object, is given to the JSON parser one member at a time, each in braces of its
+ * own: a hundred thousand tensors never stand in memory as a tree, at many times the size of their
+ * text. What joins the members are the commas and the braces found here; anything else between them
+ * makes a member that the parser refuses. */
 static tt_status read_members(const tti_file *file, int file_id, char *text, size_t n,
                               uint64_t data_bytes, tti_table *table)
 {

@@ -1,7 +1,8 @@
 /* table.c - names of tensors, and all tensors of a checkpoint by name.
  *
- * Open addressing over a polynomial hash modulo 2^31 - 1 at a random point: two given names collide with probability
- * at most length / 2^31, whatever the names, as long as the point is not known to who made them. */
+ * Open addressing over a polynomial hash modulo 2^31 - 1 at a random point: two given names collide
+ * with probability at most length / 2^31, whatever the names, as long as the point is not known to
+ * who made them. */
 #include "model_internal.h"
 #include <stdlib.h>
 #include <string.h>

@@ -1,19 +1,19 @@
-/* layout.c - who does what: chooses dp, tp and the expert groups, and gives every rank its roles.
+/* layout.c - who does what: chooses dp, tp and expert groups, and gives every rank its roles.
  *
- * Ranks are walked node by node, never by number, so that any mapping of ranks to nodes (round-robin
- * too) gives groups that lie within a node wherever they can. All of it is a pure function of the
- * parameters; every rank computes the same layout.
+ * Ranks are walked node by node, never by number, so that any mapping of ranks to nodes gives
+ * groups that lie within a node wherever they can. All of it is a pure function of the parameters;
+ * every rank computes the same layout.
  *
  * What is chosen where no flag says it:
  *   attention ranks  all, or those of --split
- *   dp, tp           if fewer sequences decode at once than there are attention ranks, and nodes have
- *                    equally many of them, and those are not above the query heads: one TP group per
- *                    node (all ranks of a node work on each token). Else dp = ranks, tp = 1.
+ *   dp, tp           one TP group per node (all its ranks work on each token) if fewer sequences
+ *                    decode at once than there are attention ranks, nodes have equally many of
+ *                    them, and those are not above the query heads. Else dp = ranks, tp = 1.
  *   only dp given    the largest tp whose dp groups lie within nodes (--split: ranks / dp)
  *   only tp given    as many groups as lie within nodes (--split: ranks / tp)
  *   expert ranks     all; --ep N: the first N of the walk; or those of --split. etp = 1.
  *   sizes            max_batch 8, prefill_chunk 128, context min(the model's, 4096), 3 handles
- * A TP group leaves its node only if the user's dp x tp cannot be had otherwise; `why` then warns. */
+ * A TP group leaves its node only if the user's dp x tp cannot be had otherwise; `why` says so. */
 #include "tutti/plan.h"
 #include <inttypes.h>
 #include <stdarg.h>
@@ -56,7 +56,8 @@ static int node_of(const tt_layout_params *params, int rank)
     return params->node_of_rank ? params->node_of_rank[rank] : 0;
 }
 
-/* Lists the ranks marked in wanted[n_ranks], the first max_n of the walk. start[n_ranks] is scratch. */
+/* Lists the ranks marked in wanted[n_ranks], the first max_n of the walk. start[n_ranks] is
+ * scratch. */
 static void fill_list(rank_list *list, const tt_layout_params *params, int n_nodes,
                       const bool *wanted, int max_n, int *start)
 {

@@ -1,8 +1,8 @@
 /* memory.c - what each rank will hold, in bytes, before anything is loaded; and the refusal of a
  * layout that cannot fit.
  *
- * Weights and KV follow the loading rules of the engine term by term, so they are exact. The exchange
- * and the work space are upper estimates: every message buffer at its largest size, every row of a
+ * Weights and KV follow the loading rules of the engine term by term, so they are exact. Exchange
+ * and work space are upper estimates: every message buffer at its largest size, every row of a
  * full step. MTP layers are not counted: they are not loaded. */
 #include "tutti/plan.h"
 #include <inttypes.h>
@@ -32,7 +32,8 @@ uint64_t tt_plan_packed_bytes(tt_weight_format weights, tt_dtype type, int64_t r
 
 /* ---- pieces ---- */
 
-/* A packed matrix [rows][cols] stored like the tensor of this role; 0 if the model has no such tensor. */
+/* A packed matrix [rows][cols] stored like the tensor of this role; 0 if the model has no such
+ * tensor. */
 static uint64_t matrix(const view *v, tt_role role, int64_t layer, int64_t expert, int64_t rows,
                        int64_t cols)
 {
@@ -106,7 +107,8 @@ static uint64_t dense_ffn_bytes(const view *v, int64_t layer)
     if (a->E > 0 && a->layer_is_moe[layer]) {
         bytes = matrix(v, TT_ROLE_ROUTER, layer, 0, a->E, a->H);
         bytes = tti_plan_add(bytes, vector(v, TT_ROLE_ROUTER_CHOICE_BIAS, layer, a->E));
-        /* Whole on every rank: its rows are dealt, so each rank runs other rows through all of it. */
+        /* Whole on every rank: its rows are dealt, so each rank runs other rows through all of it.
+         * */
         bytes = tti_plan_add(bytes, matrix(v, TT_ROLE_SHARED_GATE, layer, 0, a->F_shared, a->H));
         bytes = tti_plan_add(bytes, matrix(v, TT_ROLE_SHARED_UP, layer, 0, a->F_shared, a->H));
         return tti_plan_add(bytes, matrix(v, TT_ROLE_SHARED_DOWN, layer, 0, a->H, a->F_shared));
@@ -185,39 +187,51 @@ uint64_t tt_plan_kv_bytes_per_token(const tt_arch *arch, const tt_layout *layout
     return tti_plan_mul(tti_plan_area(arch->L, width), element_bytes);
 }
 
-/* Buffers of all exchange handles, at most. A source's rows, the (slot, weight) of its choices and
- * the results that come back lie in its window; each pair of a source and an owner on different
- * nodes has the same again as message buffers on both sides. */
+/* Buffers of all exchange handles, at most. A source's window holds its rows, the entries of its
+ * choices and the results that come back. For owners on other nodes it also fills messages: a row
+ * goes to at most as many of them as it has choices. An owner has a message and a result buffer at
+ * full size for each source on another node. Whatever stands alone starts at a line. */
 static uint64_t exchange_bytes(const view *v)
 {
+    enum {
+        ENTRY_BYTES = 32, /* of one choice at one of the ranks that serve it: who, where, weight */
+        PEER_BYTES = 4096 /* headers and states of one peer, with room for an error's text */
+    };
     const tt_layout *layout = v->layout;
     const tt_arch *a = v->arch;
-    enum { CHOICE_BYTES = 16 }; /* slot, weight, and where its row and result lie */
-    if (layout->n_groups == 0) {
+    int n_owners = layout->n_groups * layout->etp;
+    int n_sources = layout->dp * layout->tp;
+    int64_t n_far_owners = 0, n_far_sources = 0;
+    for (int i = 0; i < n_owners; i++) {
+        n_far_owners += layout->role[layout->expert_rank[i]].node != v->role->node;
+    }
+    for (int i = 0; i < n_sources; i++) {
+        n_far_sources += layout->role[layout->attention_rank[i]].node != v->role->node;
+    }
+    if (n_owners == 0) {
         return 0;
     }
-    uint64_t rows = (uint64_t)layout->max_rows_rank;
-    uint64_t row_out = tti_plan_add(tti_plan_area(a->H, (int64_t)tt_wire_bytes(layout->wire)),
-                                    tti_plan_area(a->K, CHOICE_BYTES));
-    uint64_t row_back = tti_plan_mul(tti_plan_area(a->K, a->H), tt_wire_bytes(layout->wire_back));
-    uint64_t both_ways = tti_plan_mul(rows, tti_plan_add(row_out, row_back));
-    uint64_t bytes = 0;
+    int64_t n_entries = a->K * layout->etp; /* of one row */
+    uint64_t out =
+        tti_plan_add(tti_plan_area(a->H, (int64_t)tt_wire_bytes(layout->wire)), TT_CACHE_LINE);
+    uint64_t entries = tti_plan_area(n_entries, ENTRY_BYTES);
+    uint64_t back = tti_plan_mul(tti_plan_area(a->K, a->H), tt_wire_bytes(layout->wire_back));
+    back = tti_plan_add(back, tti_plan_area(n_entries, TT_CACHE_LINE));
+    uint64_t window = tti_plan_add(tti_plan_add(out, entries), back); /* of one row, as the rest */
+    uint64_t row_bytes = 0;
+    uint64_t peer_bytes = 0;
     if (v->role->dp_id >= 0) {
-        bytes = both_ways;
-        for (int i = 0; i < layout->n_groups * layout->etp; i++) {
-            if (layout->role[layout->expert_rank[i]].node != v->role->node) {
-                bytes = tti_plan_add(bytes, both_ways);
-            }
-        }
+        int64_t copies = n_entries < n_far_owners ? n_entries : n_far_owners;
+        row_bytes = tti_plan_add(window, tti_plan_mul(out, (uint64_t)copies));
+        row_bytes = tti_plan_add(row_bytes, n_far_owners > 0 ? entries : 0);
+        peer_bytes = tti_plan_area(1 + n_owners + n_far_owners, PEER_BYTES);
     }
     if (v->role->group_id >= 0) {
-        for (int i = 0; i < layout->dp * layout->tp; i++) {
-            if (layout->role[layout->attention_rank[i]].node != v->role->node) {
-                bytes = tti_plan_add(bytes, both_ways);
-            }
-        }
+        row_bytes = tti_plan_add(row_bytes, tti_plan_mul(window, (uint64_t)n_far_sources));
+        peer_bytes = tti_plan_add(peer_bytes, tti_plan_area(n_far_sources, PEER_BYTES));
     }
-    return tti_plan_mul(bytes, (uint64_t)layout->n_handles);
+    uint64_t handle_bytes = tti_plan_mul(row_bytes, (uint64_t)layout->max_rows_rank);
+    return tti_plan_mul(tti_plan_add(handle_bytes, peer_bytes), (uint64_t)layout->n_handles);
 }
 
 /* Step work space, at most: f32 rows of a full step times the widths that live at once. */

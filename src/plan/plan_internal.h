@@ -28,7 +28,7 @@ static inline uint64_t tti_plan_area(int64_t rows, int64_t cols)
  * TT_ERR_USAGE with the place and the rule. */
 tt_status tti_plan_parse_split(const char *split, int n_ranks, bool *attends, bool *serves);
 
-/* Bytes of the embedding table, which every attention rank holds and a step reads by single rows. */
+/* Bytes of the embedding table: on every attention rank, read by single rows. */
 uint64_t tti_plan_embedding_bytes(const tt_model *model);
 /* Bytes of all other weights of a rank's attention role; 0 if it has none. */
 uint64_t tti_plan_dense_bytes(const tt_model *model, const tt_layout *layout, int rank);

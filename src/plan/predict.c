@@ -23,7 +23,8 @@ enum {
 tt_rates tt_rates_default(void)
 {
     /* Guesses, for a plan made on a login node: a NUMA domain with a few DDR channels, a 100 Gbit/s
-     * adapter shared by few ranks, small-message times usual for such networks and for shared memory. */
+     * adapter shared by few ranks, small-message times usual for such networks and for shared
+     * memory. */
     tt_rates rates = {.read_bytes_per_s = 40e9,
                       .link_bytes_per_s = 6e9,
                       .link_latency_s = 3e-6,

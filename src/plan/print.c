@@ -1,4 +1,5 @@
-/* print.c - a layout as people read it: one line of what was chosen and why, then one line per rank. */
+/* print.c - a layout as people read it: one line of what was chosen and why, then one line per
+ * rank. */
 #include "tutti/plan.h"
 #include <inttypes.h>
 #include "plan_internal.h"

@@ -4,8 +4,8 @@
  *   section = ( "attention" | "experts" ) ":" range { "+" range }
  *   range   = rank [ "-" rank ]
  *
- * "," parts sections and nothing else, "+" joins ranges, so no list is ambiguous. A rank may stand in
- * both sections; within one it may stand once. */
+ * "," parts sections and nothing else, "+" joins ranges, so no list is ambiguous. A rank may
+ * stand in both sections; within one it may stand once. */
 #include "plan_internal.h"
 #include <inttypes.h>
 #include <string.h>

@@ -1,8 +1,10 @@
-/* check.h - what the checkers of kernels share: random inputs, guarded buffers, comparison, reports.
+/* check.h - what the checkers of kernels share: random inputs, guarded buffers, comparison,
+ * reports.
  *
- * A buffer ends where an unreadable page begins, so a read or write beyond its end kills the test even without a
- * sanitizer; in front of it and in the gaps of strided rows lie poison bits that must survive.
- * Two versions agree on a cell if the bits are equal or both are NaN; a poisoned cell must stay poisoned in both. */
+ * A buffer ends where an unreadable page begins, so a read or write beyond its end kills the test
+ * even without a sanitizer; in front of it and in the gaps of strided rows lie poison bits that
+ * must survive. Two versions agree on a cell if the bits are equal or both are NaN; a poisoned cell
+ * must stay poisoned in both. */
 #ifndef TUTTI_TESTS_KERNELS_CHECK_H
 #define TUTTI_TESTS_KERNELS_CHECK_H
 #include "ttk.h"
@@ -56,7 +58,8 @@ bool close_to(float got, double want, double bound, const char *what, int64_t i)
 /* ---- checkers: one per op; fn is the version under test, which may be ref itself ---- */
 typedef bool check_fn(ttk_any_fn *fn, ttk_any_fn *ref, rng *r);
 check_fn check_pack, check_gemm_f32, check_gemm_bf16;
-check_fn check_rmsnorm, check_rope, check_silu_mul, check_add, check_axpy, check_f32_to_bf16, check_bf16_to_f32;
+check_fn check_rmsnorm, check_rope, check_silu_mul, check_add, check_axpy, check_f32_to_bf16,
+    check_bf16_to_f32;
 check_fn check_sigmoid, check_softmax, check_attend, check_topk, check_argmax;
 
 #endif

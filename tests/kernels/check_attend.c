@@ -1,12 +1,18 @@
-/* check_attend.c - checker of attend: equal to ref bit for bit, to softmax(q k^T) v in double precision, and independent
- * of where pages lie and of which heads share a call. */
+/* check_attend.c - checker of attend: equal to ref bit for bit, to softmax(q k^T) v in double
+ * precision, and independent of where pages lie and of which heads share a call. */
 #include "check.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_G = 9, MAX_DK = 600, MAX_DV = 530, MAX_POSITION = 300, MAX_PAGES = MAX_POSITION / TTK_PAGE + 1 };
+enum {
+    MAX_G = 9,
+    MAX_DK = 600,
+    MAX_DV = 530,
+    MAX_POSITION = 300,
+    MAX_PAGES = MAX_POSITION / TTK_PAGE + 1
+};
 
 /* A cache: pages[n_pages], each of page_elements, shuffled in one buffer. */
 typedef struct cache {
@@ -22,7 +28,9 @@ static cache cache_new(rng *r, ttk_dtype type, int64_t n_positions, int64_t Dk, 
     cache c;
     c.type = type;
     c.n_pages = (n_positions + TTK_PAGE - 1) / TTK_PAGE;
-    bool is_interleaved = rng_below(r, 2) == 0; /* key and value of a token side by side, or in two halves of the page */
+    bool is_interleaved =
+        rng_below(r, 2) ==
+        0; /* key and value of a token side by side, or in two halves of the page */
     int64_t gap = rng_below(r, 4);
     c.k_stride = is_interleaved ? Dk + Dv + gap : Dk + gap;
     c.v_stride = is_interleaved ? Dk + Dv + gap : Dv;
@@ -37,7 +45,8 @@ static cache cache_new(rng *r, ttk_dtype type, int64_t n_positions, int64_t Dk, 
         order[other] = p;
     }
     for (int64_t p = 0; p < c.n_pages; p++) {
-        c.pages[p] = (char *)c.store.data + (size_t)(order[p] * c.page_elements) * ttk_dtype_bytes(type);
+        c.pages[p] =
+            (char *)c.store.data + (size_t)(order[p] * c.page_elements) * ttk_dtype_bytes(type);
     }
     return c;
 }
@@ -59,17 +68,21 @@ static double cache_get(const cache *c, int64_t position, int64_t at)
     return (double)x;
 }
 
-/* Copies keys and values of the positions seen; all else in `to` keeps its poison, and so must not matter. */
-static void cache_fill_like(cache *to, const cache *from, int64_t first, int64_t last, int64_t Dk, int64_t Dv)
+/* Copies keys and values of the positions seen; all else in `to` keeps its poison, and so must not
+ * matter. */
+static void cache_fill_like(cache *to, const cache *from, int64_t first, int64_t last, int64_t Dk,
+                            int64_t Dv)
 {
     size_t bytes = ttk_dtype_bytes(to->type);
     for (int64_t position = first; position <= last; position++) {
         const char *source = from->pages[position / TTK_PAGE];
         char *target = (char *)to->pages[position / TTK_PAGE];
         memcpy(target + (size_t)cache_at(position, to->k_offset, to->k_stride) * bytes,
-               source + (size_t)cache_at(position, from->k_offset, from->k_stride) * bytes, (size_t)Dk * bytes);
+               source + (size_t)cache_at(position, from->k_offset, from->k_stride) * bytes,
+               (size_t)Dk * bytes);
         memcpy(target + (size_t)cache_at(position, to->v_offset, to->v_stride) * bytes,
-               source + (size_t)cache_at(position, from->v_offset, from->v_stride) * bytes, (size_t)Dv * bytes);
+               source + (size_t)cache_at(position, from->v_offset, from->v_stride) * bytes,
+               (size_t)Dv * bytes);
     }
 }
 
@@ -88,7 +101,8 @@ static bool run_attend(ttk_any_fn *fn, ttk_attend_args args, const buffer *out)
 {
     size_t n_work = ttk_attend_work_floats(args.G, args.Dk, args.Dv);
     buffer work = buffer_new(n_work, sizeof(float));
-    bool ok = (uintptr_t)work.data % 64 == 0 || fault("attend: work size %zu keeps no alignment", n_work);
+    bool ok =
+        (uintptr_t)work.data % 64 == 0 || fault("attend: work size %zu keeps no alignment", n_work);
     buffer untouched = buffer_copy(&work);
     args.out = buffer_f32(out);
     args.work = buffer_f32(&work);
@@ -106,7 +120,8 @@ static bool attend_is_right(const ttk_attend_args *args, const cache *c, const f
     for (int64_t g = 0; g < args->G; g++) {
         double score[MAX_POSITION + 1];
         double max = args->sink ? (double)args->sink[g] : -(double)INFINITY;
-        double magnitude = 0.0; /* the largest sum of |q k| times scale: bounds the error of a score */
+        double magnitude =
+            0.0; /* the largest sum of |q k| times scale: bounds the error of a score */
         for (int64_t t = args->first; t <= args->last; t++) {
             double sum = 0.0;
             double sum_magnitude = 0.0;
@@ -130,14 +145,18 @@ static bool attend_is_right(const ttk_attend_args *args, const cache *c, const f
             double sum = 0.0;
             double sum_magnitude = 0.0;
             for (int64_t t = args->first; t <= args->last; t++) {
-                double term = exp(score[t] - max) / total * cache_get(c, t, cache_at(t, c->v_offset, c->v_stride) + d);
+                double term = exp(score[t] - max) / total *
+                              cache_get(c, t, cache_at(t, c->v_offset, c->v_stride) + d);
                 sum += term;
                 sum_magnitude += fabs(term);
             }
-            /* A score is off by a lane's chain and the tree, twice (its own and the maximum's); exp by 2 ulp; the chain
-             * of a block, the merges of n / 64 blocks and the division follow. */
-            double roundings = magnitude * 2.0 * ((double)args->Dk / 16.0 + 8.0) + 64.0 + 6.0 * n / 64.0 + 24.0;
-            if (!close_to(out[g * args->ldo + d], sum, 0x1p-24 * roundings * sum_magnitude + 0x1p-120, "attend", d)) {
+            /* A score is off by a lane's chain and the tree, twice (its own and the maximum's); exp
+             * by 2 ulp; the chain of a block, the merges of n / 64 blocks and the division follow.
+             */
+            double roundings =
+                magnitude * 2.0 * ((double)args->Dk / 16.0 + 8.0) + 64.0 + 6.0 * n / 64.0 + 24.0;
+            if (!close_to(out[g * args->ldo + d], sum,
+                          0x1p-24 * roundings * sum_magnitude + 0x1p-120, "attend", d)) {
                 return false;
             }
         }
@@ -162,9 +181,10 @@ bool check_attend(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
     args.scale = rng_below(r, 4) == 0 ? 1.0f : 1.0f / sqrtf((float)args.Dk + 1.0f);
     ttk_dtype type = rng_below(r, 2) ? TTK_F32 : TTK_BF16;
     char what[160];
-    snprintf(what, sizeof(what), "attend G %lld Dk %lld Dv %lld positions %lld..%lld type %d values %d",
-             (long long)args.G, (long long)args.Dk, (long long)args.Dv, (long long)args.first, (long long)args.last,
-             type, kind);
+    snprintf(what, sizeof(what),
+             "attend G %lld Dk %lld Dv %lld positions %lld..%lld type %d values %d",
+             (long long)args.G, (long long)args.Dk, (long long)args.Dv, (long long)args.first,
+             (long long)args.last, type, kind);
     cache c = cache_new(r, type, args.last + 1, args.Dk, args.Dv);
     int64_t n_elements = c.n_pages * c.page_elements;
     if (type == TTK_F32) {
@@ -188,13 +208,14 @@ bool check_attend(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
     buffer alone = buffer_copy(&got);
 
     use_cache(&args, &c);
-    bool ok = run_attend(fn, args, &got) && run_attend(ref, args, &want) && same_f32(&got, &want, what) &&
-              gaps_kept(&got, args.G, args.ldo, args.Dv, what);
+    bool ok = run_attend(fn, args, &got) && run_attend(ref, args, &want) &&
+              same_f32(&got, &want, what) && gaps_kept(&got, args.G, args.ldo, args.Dv, what);
     if (ok && kind == VALUES_PLAIN && fn == ref) {
         ok = attend_is_right(&args, &c, buffer_f32(&got)) || fault("%s", what);
     }
     use_cache(&args, &moved);
-    ok = ok && run_attend(fn, args, &elsewhere) && same_f32(&elsewhere, &want, "attend with pages elsewhere");
+    ok = ok && run_attend(fn, args, &elsewhere) &&
+         same_f32(&elsewhere, &want, "attend with pages elsewhere");
     for (int64_t g = 0; ok && g < args.G; g++) {
         ttk_attend_args one = args;
         one.G = 1;

@@ -1,4 +1,5 @@
-/* check_choose.c - checkers of topk and argmax, against the definition: count who stands before an element. */
+/* check_choose.c - checkers of topk and argmax, against the definition: count who stands before an
+ * element. */
 #include "check.h"
 #include <string.h>
 
@@ -46,7 +47,8 @@ bool check_topk(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
         for (int64_t j = 0; ok && j < n; j++) {
             n_before += is_before(c.data, j, chosen[i]);
         }
-        ok = (ok && n_before == i) || fault("topk n %lld k %lld: place %lld", (long long)n, (long long)k, (long long)i);
+        ok = (ok && n_before == i) ||
+             fault("topk n %lld k %lld: place %lld", (long long)n, (long long)k, (long long)i);
     }
     buffer_free(&c);
     buffer_free(&idx);
@@ -66,7 +68,8 @@ bool check_argmax(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
             want = i;
         }
     }
-    bool ok = got == want || fault("argmax n %lld: got %lld, want %lld", (long long)n, (long long)got, (long long)want);
+    bool ok = got == want || fault("argmax n %lld: got %lld, want %lld", (long long)n,
+                                   (long long)got, (long long)want);
     ok = ok && ((ttk_argmax_f32_fn *)ref)(c.data, n) == want;
     buffer_free(&c);
     return ok;

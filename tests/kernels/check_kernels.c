@@ -1,6 +1,7 @@
-/* check_kernels.c - runs the checker of each op over every compiled version of it: random sizes and values, bit equality
- * with ref, ref against double precision, and the invariances that the contract promises. Links the kernels alone.
- * The seed is printed; --seed N repeats a run, --only TEXT picks rows by name, --rounds N runs longer. */
+/* check_kernels.c - runs the checker of each op over every compiled version of it: random sizes and
+ * values, bit equality with ref, ref against double precision, and the invariances that the
+ * contract promises. Links the kernels alone. The seed is printed; --seed N repeats a run, --only
+ * TEXT picks rows by name, --rounds N runs longer. */
 #include "check.h"
 #include <errno.h>
 #include <stdarg.h>
@@ -13,8 +14,8 @@
 
 enum {
     DEFAULT_ROUNDS = 400, /* cases per row; about two seconds in all */
-    MAX_FAULTS = 5,      /* printed per row */
-    FRONT_BYTES = 64     /* poison in front of a buffer that is looked at */
+    MAX_FAULTS = 5,       /* printed per row */
+    FRONT_BYTES = 64      /* poison in front of a buffer that is looked at */
 };
 static const uint32_t POISON = 0x7fc5a5a5u; /* a quiet NaN that no input holds */
 static const uint16_t POISON_U16 = 0x7fc5u;
@@ -79,13 +80,16 @@ static uint32_t bits_of(float x)
 
 float rng_value(rng *r, values kind)
 {
-    static const uint32_t specials[] = {
-        0x7f800000u, 0xff800000u, 0x7fc00000u, 0xffc12345u, 0x7f800001u, /* infinities, NaN quiet and signalling */
-        0x00000000u, 0x80000000u, 0x00000001u, 0x807fffffu, 0x00012345u, /* zeros, denormals */
-        0x7f7fffffu, 0xff7fffffu, 0x7f7f8000u, 0x3f808000u, 0x3f818000u, /* largest; ties of bf16 rounding */
-        0x42b16665u, 0x42b16666u, 0x42b16667u, 0xc2b16665u, 0xc2b16666u, 0xc2b16667u, /* around the ends of exp */
-        0x42ae9999u, 0x42ae999au, 0x42ae999bu, 0xc2ae9999u, 0xc2ae999au, 0xc2ae999bu
-    };
+    static const uint32_t specials[] = {0x7f800000u, 0xff800000u, 0x7fc00000u, 0xffc12345u,
+                                        0x7f800001u, /* infinities, NaN quiet and signalling */
+                                        0x00000000u, 0x80000000u, 0x00000001u, 0x807fffffu,
+                                        0x00012345u, /* zeros, denormals */
+                                        0x7f7fffffu, 0xff7fffffu, 0x7f7f8000u, 0x3f808000u,
+                                        0x3f818000u, /* largest; ties of bf16 rounding */
+                                        0x42b16665u, 0x42b16666u, 0x42b16667u, 0xc2b16665u,
+                                        0xc2b16666u, 0xc2b16667u, /* around the ends of exp */
+                                        0x42ae9999u, 0x42ae999au, 0x42ae999bu, 0xc2ae9999u,
+                                        0xc2ae999au, 0xc2ae999bu};
     int64_t n_specials = (int64_t)(sizeof(specials) / sizeof(specials[0]));
     if (kind == VALUES_SPECIAL && rng_below(r, 64) == 0) {
         return of_bits(specials[rng_below(r, n_specials)]);
@@ -148,7 +152,8 @@ buffer buffer_new(size_t n, size_t element_bytes)
 buffer buffer_copy(const buffer *from)
 {
     buffer b = buffer_new(from->bytes, 1);
-    memcpy((char *)b.data - FRONT_BYTES, (const char *)from->data - FRONT_BYTES, from->bytes + FRONT_BYTES);
+    memcpy((char *)b.data - FRONT_BYTES, (const char *)from->data - FRONT_BYTES,
+           from->bytes + FRONT_BYTES);
     return b;
 }
 
@@ -195,7 +200,8 @@ bool same_value(float a, float b)
 
 static bool fronts_kept(const buffer *got, const buffer *want, const char *what)
 {
-    if (memcmp((const char *)got->data - FRONT_BYTES, (const char *)want->data - FRONT_BYTES, FRONT_BYTES) != 0) {
+    if (memcmp((const char *)got->data - FRONT_BYTES, (const char *)want->data - FRONT_BYTES,
+               FRONT_BYTES) != 0) {
         return fault("%s: wrote in front of its output", what);
     }
     return true;
@@ -209,8 +215,9 @@ bool same_f32(const buffer *got, const buffer *want, const char *what)
         bool poisoned_a = bits_of(a[i]) == POISON;
         bool poisoned_b = bits_of(b[i]) == POISON;
         if (poisoned_a != poisoned_b || !same_value(a[i], b[i])) {
-            return fault("%s: cell %zu of %zu is %a (%08x), ref has %a (%08x)", what, i, got->bytes / sizeof(float),
-                         (double)a[i], bits_of(a[i]), (double)b[i], bits_of(b[i]));
+            return fault("%s: cell %zu of %zu is %a (%08x), ref has %a (%08x)", what, i,
+                         got->bytes / sizeof(float), (double)a[i], bits_of(a[i]), (double)b[i],
+                         bits_of(b[i]));
         }
     }
     return fronts_kept(got, want, what);
@@ -255,8 +262,8 @@ bool close_to(float got, double want, double bound, const char *what, int64_t i)
     if (both_nan || (double)got == want || (error <= bound && -error <= bound)) {
         return true;
     }
-    return fault("%s: element %lld is %.9g, double precision gives %.17g, bound %.3g", what, (long long)i, (double)got,
-                 want, bound);
+    return fault("%s: element %lld is %.9g, double precision gives %.17g, bound %.3g", what,
+                 (long long)i, (double)got, want, bound);
 }
 
 /* ---- the walk ---- */
@@ -285,8 +292,8 @@ static unsigned cpu_flags(void)
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
         flags |= TTK_CPU_AVX2;
     }
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512vl")) {
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
         flags |= TTK_CPU_AVX512;
     }
     if (__builtin_cpu_supports("avx512vnni")) {
@@ -391,12 +398,15 @@ int main(int argc, char **argv)
         }
         bool ok = check_row(&rows[i], ref[rows[i].op], seed, rounds);
         n_failed += !ok;
-        printf("%s %zu %s equals ref and keeps its contract\n", ok ? "ok" : "not ok", i + 1, rows[i].name);
+        printf("%s %zu %s equals ref and keeps its contract\n", ok ? "ok" : "not ok", i + 1,
+               rows[i].name);
     }
     n_faults = 0;
-    bool ok = table_prefers_later_rows(rows, n_rows, 0) && table_prefers_later_rows(rows, n_rows, flags) &&
+    bool ok = table_prefers_later_rows(rows, n_rows, 0) &&
+              table_prefers_later_rows(rows, n_rows, flags) &&
               table_prefers_later_rows(rows, n_rows, flags & TTK_CPU_AVX2);
     n_failed += !ok;
-    printf("%s %zu ttk_init chooses the last version whose needs are met\n", ok ? "ok" : "not ok", n_rows + 1);
+    printf("%s %zu ttk_init chooses the last version whose needs are met\n", ok ? "ok" : "not ok",
+           n_rows + 1);
     return n_failed ? 1 : 0;
 }

@@ -50,7 +50,8 @@ static bool is_nearest_bf16(ttk_bf16 got, double x)
     double up = (value + above) / 2.0;
     double down = (value + below) / 2.0;
     bool is_even = (got & 1) == 0;
-    return (x < up || (x == up && is_even)) && (magnitude == 0 || x > down || (x == down && is_even));
+    return (x < up || (x == up && is_even)) &&
+           (magnitude == 0 || x > down || (x == down && is_even));
 }
 
 static double source_value(const buffer *src, ttk_dtype type, int64_t at)
@@ -88,11 +89,13 @@ bool check_pack(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
     }
     int64_t n_panels = (N + TTK_PANEL - 1) / TTK_PANEL;
     size_t n_packed = ttk_packed_bytes(type, N, K) / ttk_dtype_bytes(type);
-    bool ok = (int64_t)n_packed == n_panels * TTK_PANEL * K || fault("pack: wrong ttk_packed_bytes");
+    bool ok =
+        (int64_t)n_packed == n_panels * TTK_PANEL * K || fault("pack: wrong ttk_packed_bytes");
     buffer got = buffer_new(n_packed, ttk_dtype_bytes(type));
     buffer want = buffer_new(n_packed, ttk_dtype_bytes(type));
     char what[120];
-    snprintf(what, sizeof(what), "pack N %lld K %lld type %d from %d", (long long)N, (long long)K, type, src_type);
+    snprintf(what, sizeof(what), "pack N %lld K %lld type %d from %d", (long long)N, (long long)K,
+             type, src_type);
     /* In two parts, as two threads would. */
     int64_t cut = rng_below(r, n_panels + 1);
     run(got.data, type, src.data, src_type, row_stride, col_stride, N, K, cut, n_panels);
@@ -109,7 +112,8 @@ bool check_pack(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
             ok = is_nearest_bf16(buffer_u16(&got)[at], value);
         }
         if (!ok) {
-            fault("%s: element n %lld k %lld does not hold %a", what, (long long)n, (long long)k, value);
+            fault("%s: element n %lld k %lld does not hold %a", what, (long long)n, (long long)k,
+                  value);
         }
     }
     buffer_free(&src);
@@ -126,8 +130,8 @@ typedef struct product {
     ttk_dtype type;
 } product;
 
-static void product_run(product p, float *y, int64_t ldy, const float *x, int64_t ldx, const void *panels, int64_t M,
-                        int64_t N, int64_t K)
+static void product_run(product p, float *y, int64_t ldy, const float *x, int64_t ldx,
+                        const void *panels, int64_t M, int64_t N, int64_t K)
 {
     if (p.type == TTK_F32) {
         ((ttk_gemm_f32_fn *)p.fn)(y, ldy, x, ldx, panels, M, N, K);
@@ -152,9 +156,10 @@ static size_t strided(int64_t rows, int64_t ld, int64_t cols)
     return rows > 0 ? (size_t)((rows - 1) * ld + cols) : 0;
 }
 
-/* y against sums in double: the error of a chain of K roundings is at most K half-units of the sum of magnitudes. */
-static bool product_is_right(const float *y, int64_t ldy, const float *x, int64_t ldx, const buffer *w, ttk_dtype type,
-                             int64_t M, int64_t N, int64_t K)
+/* y against sums in double: the error of a chain of K roundings is at most K half-units of the sum
+ * of magnitudes. */
+static bool product_is_right(const float *y, int64_t ldy, const float *x, int64_t ldx,
+                             const buffer *w, ttk_dtype type, int64_t M, int64_t N, int64_t K)
 {
     for (int64_t m = 0; m < M; m++) {
         for (int64_t n = 0; n < N; n++) {
@@ -165,7 +170,8 @@ static bool product_is_right(const float *y, int64_t ldy, const float *x, int64_
                 sum += term;
                 magnitude += fabs(term);
             }
-            if (!close_to(y[m * ldy + n], sum, (double)K * 0x1p-24 * magnitude, "gemm ref", m * ldy + n)) {
+            if (!close_to(y[m * ldy + n], sum, (double)K * 0x1p-24 * magnitude, "gemm ref",
+                          m * ldy + n)) {
                 return false;
             }
         }
@@ -195,7 +201,8 @@ static bool check_product(product run, product ref, rng *r)
     buffer split = buffer_copy(&got);
     buffer single = buffer_copy(&got);
     char what[120];
-    snprintf(what, sizeof(what), "gemm M %lld N %lld K %lld values %d", (long long)M, (long long)N, (long long)K, kind);
+    snprintf(what, sizeof(what), "gemm M %lld N %lld K %lld values %d", (long long)M, (long long)N,
+             (long long)K, kind);
 
     product_run(run, buffer_f32(&got), ldy, buffer_f32(&x), ldx, w.data, M, N, K);
     product_run(ref, buffer_f32(&want), ldy, buffer_f32(&x), ldx, w.data, M, N, K);
@@ -207,13 +214,16 @@ static bool check_product(product run, product ref, rng *r)
     for (int64_t n = 0; ok && n < N;) {
         int64_t part = TTK_PANEL * (1 + rng_below(r, 3));
         part = part < N - n ? part : N - n;
-        product_run(run, buffer_f32(&split) + n, ldy, buffer_f32(&x), ldx, panel_at(&w, run.type, n, K), M, part, K);
+        product_run(run, buffer_f32(&split) + n, ldy, buffer_f32(&x), ldx,
+                    panel_at(&w, run.type, n, K), M, part, K);
         n += part;
     }
     for (int64_t m = 0; ok && m < M; m++) {
-        product_run(run, buffer_f32(&single) + m * ldy, ldy, buffer_f32(&x) + m * ldx, ldx, w.data, 1, N, K);
+        product_run(run, buffer_f32(&single) + m * ldy, ldy, buffer_f32(&x) + m * ldx, ldx, w.data,
+                    1, N, K);
     }
-    ok = ok && same_f32(&split, &want, "gemm split over N") && same_f32(&single, &want, "gemm row by row");
+    ok = ok && same_f32(&split, &want, "gemm split over N") &&
+         same_f32(&single, &want, "gemm row by row");
     buffer_free(&x);
     buffer_free(&w);
     buffer_free(&got);

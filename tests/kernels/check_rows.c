@@ -1,5 +1,5 @@
-/* check_rows.c - checkers of the ops on rows and single elements: norm, rope, silu, add, axpy, bf16 conversions, sigmoid,
- * softmax. */
+/* check_rows.c - checkers of the ops on rows and single elements: norm, rope, silu, add, axpy, bf16
+ * conversions, sigmoid, softmax. */
 #include "check.h"
 #include <math.h>
 #include <stdio.h>
@@ -32,8 +32,8 @@ bool check_rmsnorm(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
     bool in_place = rng_below(r, 3) == 0;
     float eps = rng_below(r, 4) == 0 ? 0.0f : 1e-6f;
     char what[120];
-    snprintf(what, sizeof(what), "rmsnorm T %lld H %lld g %d in place %d values %d", (long long)T, (long long)H, has_g,
-             in_place, kind);
+    snprintf(what, sizeof(what), "rmsnorm T %lld H %lld g %d in place %d values %d", (long long)T,
+             (long long)H, has_g, in_place, kind);
     buffer x = filled(r, strided(T, ldx, H), kind);
     buffer g = filled(r, (size_t)H, kind);
     const float *g_or_none = has_g ? buffer_f32(&g) : NULL;
@@ -42,11 +42,13 @@ bool check_rmsnorm(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
     bool ok;
     if (in_place) {
         run(buffer_f32(&got), ldx, buffer_f32(&got), ldx, g_or_none, T, H, eps);
-        ((ttk_rmsnorm_f32_fn *)ref)(buffer_f32(&want), ldx, buffer_f32(&want), ldx, g_or_none, T, H, eps);
+        ((ttk_rmsnorm_f32_fn *)ref)(buffer_f32(&want), ldx, buffer_f32(&want), ldx, g_or_none, T, H,
+                                    eps);
         ok = same_f32(&got, &want, what);
     } else {
         run(buffer_f32(&got), ldy, buffer_f32(&x), ldx, g_or_none, T, H, eps);
-        ((ttk_rmsnorm_f32_fn *)ref)(buffer_f32(&want), ldy, buffer_f32(&x), ldx, g_or_none, T, H, eps);
+        ((ttk_rmsnorm_f32_fn *)ref)(buffer_f32(&want), ldy, buffer_f32(&x), ldx, g_or_none, T, H,
+                                    eps);
         ok = same_f32(&got, &want, what) && gaps_kept(&got, T, ldy, H, what);
         for (int64_t t = 0; ok && kind == VALUES_PLAIN && t < T; t++) {
             double sum = 0.0;
@@ -55,8 +57,10 @@ bool check_rmsnorm(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
             }
             double scale = 1.0 / sqrt(sum / (double)H + (double)eps);
             for (int64_t h = 0; ok && h < H; h++) {
-                double y = (double)buffer_f32(&x)[t * ldx + h] * scale * (has_g ? (double)buffer_f32(&g)[h] : 1.0);
-                /* A lane sums H / 16 squares and the tree 4 more; six roundings follow, and sqrt halves the former. */
+                double y = (double)buffer_f32(&x)[t * ldx + h] * scale *
+                           (has_g ? (double)buffer_f32(&g)[h] : 1.0);
+                /* A lane sums H / 16 squares and the tree 4 more; six roundings follow, and sqrt
+                 * halves the former. */
                 double bound = fabs(y) * HALF_ULP * ((double)H / 16.0 + 16.0);
                 ok = close_to(buffer_f32(&got)[t * ldy + h], y, bound, what, h);
             }
@@ -77,8 +81,8 @@ bool check_rope(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
     int64_t stride = d + rng_below(r, 5);
     bool interleaved = rng_below(r, 2) == 0;
     char what[120];
-    snprintf(what, sizeof(what), "rope heads %lld d %lld interleaved %d values %d", (long long)n_heads, (long long)d,
-             interleaved, kind);
+    snprintf(what, sizeof(what), "rope heads %lld d %lld interleaved %d values %d",
+             (long long)n_heads, (long long)d, interleaved, kind);
     buffer x = filled(r, strided(n_heads, stride, d), kind);
     buffer c = filled(r, (size_t)(d / 2), kind);
     buffer s = filled(r, (size_t)(d / 2), kind);
@@ -91,7 +95,8 @@ bool check_rope(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
         const float *old = buffer_f32(&x) + h * stride;
         const float *now = buffer_f32(&got) + h * stride;
         for (int64_t i = d; ok && h + 1 < n_heads && i < stride; i++) {
-            ok = same_value(old[i], now[i]) || fault("%s: changed the gap behind head %lld", what, (long long)h);
+            ok = same_value(old[i], now[i]) ||
+                 fault("%s: changed the gap behind head %lld", what, (long long)h);
         }
         for (int64_t i = 0; ok && kind == VALUES_PLAIN && i < d / 2; i++) {
             int64_t at_a = interleaved ? 2 * i : i;
@@ -135,7 +140,8 @@ static bool exp_is_right(rng *r)
         }
     }
     float nan = ttk_exp(NAN);
-    return (ttk_exp(-INFINITY) == 0.0f && ttk_exp(INFINITY) == INFINITY && nan != nan && ttk_exp(-0.0f) == 1.0f) ||
+    return (ttk_exp(-INFINITY) == 0.0f && ttk_exp(INFINITY) == INFINITY && nan != nan &&
+            ttk_exp(-0.0f) == 1.0f) ||
            fault("ttk_exp: wrong at infinity, NaN or zero");
 }
 
@@ -148,14 +154,15 @@ bool check_silu_mul(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
     int64_t ldy = F + rng_below(r, 3);
     int64_t alias = rng_below(r, 3); /* y is its own, gate, or up */
     char what[120];
-    snprintf(what, sizeof(what), "silu_mul T %lld F %lld alias %lld values %d", (long long)T, (long long)F,
-             (long long)alias, kind);
+    snprintf(what, sizeof(what), "silu_mul T %lld F %lld alias %lld values %d", (long long)T,
+             (long long)F, (long long)alias, kind);
     buffer gate = filled(r, strided(T, ld, F), kind);
     buffer up = filled(r, strided(T, ld, F), kind);
     for (size_t i = 0; i < gate.bytes / sizeof(float); i++) {
         buffer_f32(&gate)[i] *= rng_below(r, 2) ? 1.0f : 60.0f;
     }
-    buffer got = alias == 0 ? buffer_new(strided(T, ldy, F), sizeof(float)) : buffer_copy(alias == 1 ? &gate : &up);
+    buffer got = alias == 0 ? buffer_new(strided(T, ldy, F), sizeof(float))
+                            : buffer_copy(alias == 1 ? &gate : &up);
     buffer want = buffer_copy(&got);
     int64_t ld_out = alias == 0 ? ldy : ld;
     ((ttk_silu_mul_f32_fn *)fn)(got.data, ld_out, alias == 1 ? got.data : gate.data, ld,
@@ -241,7 +248,8 @@ bool check_softmax(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
         } else if (kind == VALUES_PLAIN) {
             double difference = (double)buffer_f32(&z)[i] - max;
             double p = exp(difference) / sum;
-            /* z - m is rounded, which its exponential shows times |z - m|; exp 2 ulp; the sum like a norm's */
+            /* z - m is rounded, which its exponential shows times |z - m|; exp 2 ulp; the sum like
+             * a norm's */
             double relative = HALF_ULP * (fabs(difference) + 8.0 + (double)n / 16.0 + 6.0);
             ok = close_to(y, p, p * relative + 0x1p-126, "softmax", i);
         }
@@ -265,7 +273,8 @@ bool check_add(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
     ((ttk_add_f32_fn *)fn)(got.data, x.data, n);
     ((ttk_add_f32_fn *)ref)(want.data, x.data, n);
     bool ok = same_f32(&got, &want, "add");
-    for (int64_t i = 0; ok && i < n; i++) { /* a sum of two f32, rounded from double, is rounded twice but right */
+    for (int64_t i = 0; ok && i < n;
+         i++) { /* a sum of two f32, rounded from double, is rounded twice but right */
         float sum = (float)((double)buffer_f32(&x)[i] + (double)buffer_f32(&y)[i]);
         ok = same_value(buffer_f32(&got)[i], sum) || fault("add: element %lld", (long long)i);
     }
@@ -299,7 +308,8 @@ bool check_axpy(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
     return ok;
 }
 
-/* Rounds by hand: the bf16 below in magnitude, and one more if the rest is above half, or half and odd. */
+/* Rounds by hand: the bf16 below in magnitude, and one more if the rest is above half, or half and
+ * odd. */
 static ttk_bf16 rounded_bf16(float x)
 {
     uint32_t u;
@@ -347,7 +357,8 @@ bool check_bf16_to_f32(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
     for (int64_t i = 0; ok && i < n; i++) {
         uint32_t u;
         memcpy(&u, &buffer_f32(&got)[i], sizeof(u));
-        ok = u == (uint32_t)buffer_u16(&x)[i] << 16 || fault("bf16_to_f32: %04x gives %08x", buffer_u16(&x)[i], u);
+        ok = u == (uint32_t)buffer_u16(&x)[i] << 16 ||
+             fault("bf16_to_f32: %04x gives %08x", buffer_u16(&x)[i], u);
     }
     buffer_free(&x);
     buffer_free(&got);

@@ -426,7 +426,9 @@ static const test_case cases[] = {
     {"three handles, sleepers, new maps", 32, 5, 8, TT_WIRE_F32, TT_WIRE_F32, 1, 20, 3, 8, ROUTE_RANDOM, TOKENS_RAGGED, ROLES_ALL, 0, 1, 1},
 };
 
-static const test_case soak = {"soak", 12, 2, 4, TT_WIRE_F32, TT_WIRE_BF16, 1, 10, 3, 60, ROUTE_HOLES, TOKENS_RAGGED, ROLES_ALL, 0, 0, 1};
+/* The number of uses is lowered where many ranks share few cores. */
+enum { SOAK_USES = 300, SOAK_USES_CROWDED = 25, CROWDED = 4 };
+static const test_case soak = {"soak", 12, 2, 4, TT_WIRE_F32, TT_WIRE_BF16, 1, 10, 3, SOAK_USES, ROUTE_HOLES, TOKENS_RAGGED, ROLES_ALL, 0, 0, 1};
 
 /* ---- what must be refused ---- */
 
@@ -532,10 +534,15 @@ int main(int argc, char **argv)
         if (split < 2) {
             refusals(world);
         }
+        bool is_crowded = test_size >= CROWDED;
         for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-            run_case(world, &cases[i], (uint64_t)split * 100 + i);
+            if (!is_crowded || (i + (size_t)split) % 2 == 0) {
+                run_case(world, &cases[i], (uint64_t)split * 100 + i);
+            }
         }
-        run_case(world, &soak, 77);
+        test_case long_run = soak;
+        long_run.n_uses = is_crowded ? SOAK_USES_CROWDED : SOAK_USES;
+        run_case(world, &long_run, 77);
         tt_world_destroy(&world);
     }
     /* Injected delay: still right, and no sooner than the delay says (two hops). */

@@ -35,9 +35,10 @@ static void take(void *arg, const tt_output *output)
 
 static void one_architecture(harness *h, const char *name)
 {
-    char dir[512], path[4096];
+    char dir[512], file[600], path[4096];
     snprintf(dir, sizeof(dir), "tests/golden/architectures/%s", name);
-    snprintf(path, sizeof(path), "%s/golden.safetensors", source_path(dir));
+    snprintf(file, sizeof(file), "%s/golden.safetensors", dir);
+    snprintf(path, sizeof(path), "%s", source_path(file));
     size_t bytes, greedy_bytes, ids_bytes;
     float *want = golden_read(path, "logits", &bytes);
     int32_t *greedy = golden_read(path, "greedy_ids", &greedy_bytes);

@@ -1,4 +1,5 @@
-/* model_fixture.c - see model_fixture.h. Files are written by hand here, not by the code under test. */
+/* model_fixture.c - see model_fixture.h. Files are written by hand here, not by the code under
+ * test. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -126,10 +127,10 @@ void maker_add_bytes(maker *m, const char *name, const char *dtype, int n_dims, 
     }
     m->header = grow(m->header, &m->header_capacity, m->n_header + MEMBER_BYTES + used);
     m->data = grow(m->data, &m->data_capacity, m->n_data + n + 1);
-    m->n_header += (size_t)snprintf(
-        m->header + m->n_header, MEMBER_BYTES + used,
-        "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[%s],\"data_offsets\":[%zu,%zu]}",
-        m->n_header ? "," : "", name, dtype, shape, m->n_data, m->n_data + n);
+    m->n_header +=
+        (size_t)snprintf(m->header + m->n_header, MEMBER_BYTES + used,
+                         "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[%s],\"data_offsets\":[%zu,%zu]}",
+                         m->n_header ? "," : "", name, dtype, shape, m->n_data, m->n_data + n);
     memcpy(m->data + m->n_data, bytes, n);
     m->n_data += n;
 }
@@ -204,14 +205,14 @@ void write_safetensors(const fixture *f, const char *name, const char *header, s
 
 json_t *tiny_config(void)
 {
-    json_t *config = json_pack(
-        "{s:[s],s:s,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:b,s:f,s:i}", "architectures",
-        "Qwen3MoeForCausalLM", "model_type", "qwen3_moe", "num_hidden_layers", TINY_L,
-        "hidden_size", TINY_H, "vocab_size", TINY_V, "num_attention_heads", TINY_HEADS,
-        "num_key_value_heads", TINY_HEADS, "head_dim", TINY_D, "intermediate_size", 5,
-        "moe_intermediate_size", TINY_F, "num_experts", TINY_E, "num_experts_per_tok", 2,
-        "max_position_embeddings", 64, "norm_topk_prob", 1, "rope_theta", 10000.0, "eos_token_id",
-        2);
+    json_t *config =
+        json_pack("{s:[s],s:s,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:b,s:f,s:i}",
+                  "architectures", "Qwen3MoeForCausalLM", "model_type", "qwen3_moe",
+                  "num_hidden_layers", TINY_L, "hidden_size", TINY_H, "vocab_size", TINY_V,
+                  "num_attention_heads", TINY_HEADS, "num_key_value_heads", TINY_HEADS, "head_dim",
+                  TINY_D, "intermediate_size", 5, "moe_intermediate_size", TINY_F, "num_experts",
+                  TINY_E, "num_experts_per_tok", 2, "max_position_embeddings", 64, "norm_topk_prob",
+                  1, "rope_theta", 10000.0, "eos_token_id", 2);
     assert_non_null(config);
     return config;
 }

@@ -1,5 +1,5 @@
-/* model_fixture.h - checkpoints made at run time for the tests of the model room: whole ones, odd ones, hostile ones.
- * Everything lies in a fresh directory that fixture_end removes. */
+/* model_fixture.h - checkpoints made at run time for the tests of the model room: whole ones, odd
+ * ones, hostile ones. Everything lies in a fresh directory that fixture_end removes. */
 #ifndef MODEL_FIXTURE_H
 #define MODEL_FIXTURE_H
 #include <jansson.h>
@@ -47,8 +47,9 @@ void maker_fini(maker *m);
 /* Writes a file from its header text and n_data zero bytes. */
 void write_safetensors(const fixture *f, const char *name, const char *header, size_t n_data);
 
-/* A small Qwen3-MoE: config.json with these sizes (tiny_config), and all its tensors (tiny_add: those of one layer, or the
- * global ones for layer -1), bf16, filled with byte values that differ from tensor to tensor. */
+/* A small Qwen3-MoE: config.json with these sizes (tiny_config), and all its tensors (tiny_add:
+ * those of one layer, or the global ones for layer -1), bf16, filled with byte values that differ
+ * from tensor to tensor. */
 enum { TINY_L = 2, TINY_H = 8, TINY_V = 6, TINY_HEADS = 2, TINY_D = 4, TINY_E = 4, TINY_F = 3 };
 json_t *tiny_config(void);
 void tiny_add(maker *m, int layer);

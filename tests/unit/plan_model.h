@@ -1,4 +1,5 @@
-/* plan_model.h - models for tests of the plan room: an architecture and tensor types, no files. They stand in
+/* plan_model.h - models for tests of the plan room: an architecture and tensor types, no files.
+ * They stand in
  * for src/model, so that sizes of any model can be planned without its checkpoint. */
 #ifndef TESTS_PLAN_MODEL_H
 #define TESTS_PLAN_MODEL_H
@@ -13,7 +14,8 @@ struct tt_model {
     tt_dtype type; /* of every matrix */
 };
 
-/* 2 layers (dense, MoE), H 64, 4 heads of 16 over 2 KV heads, E 8, K 2, F 48, F_dense 128, F_shared 40, V 320; bf16. */
+/* 2 layers (dense, MoE), H 64, 4 heads of 16 over 2 KV heads, E 8, K 2, F 48, F_dense 128,
+ * F_shared 40, V 320; bf16. */
 void plan_model_small(tt_model *model);
 /* The same body with latent attention: q_rank 24, kv_rank 32, nope 16, rope 8, v 16. */
 void plan_model_small_latent(tt_model *model);

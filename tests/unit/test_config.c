@@ -1,5 +1,5 @@
-/* test_config.c - configurations into tt_arch: both spellings of seven architectures against hand-written values, defaults, and
- * what must be refused by name. */
+/* test_config.c - configurations into tt_arch: both spellings of seven architectures against
+ * hand-written values, defaults, and what must be refused by name. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -21,7 +21,8 @@ typedef struct expected {
     tt_arch arch; /* without rope.inv_freq and layer_is_moe */
     int n_dense;  /* leading dense layers */
     double rope_theta;
-    /* yarn with factor 4 over 64 positions: which share of inv_freq[i] is divided by 4; -1 = no scaling */
+    /* yarn with factor 4 over 64 positions: which share of inv_freq[i] is divided by 4; -1 = no
+     * scaling */
     double ramp[4];
 } expected;
 
@@ -29,62 +30,159 @@ typedef struct expected {
 #define MLA                                                                                        \
     .attention = TT_ATTENTION_MLA, .Nq = 4, .kv_rank = 32, .nope_dim = 16, .rope_dim = 8,          \
     .v_dim = 16, .mla_norm_eps = 1e-6f, .norm_eps = 1e-6f
-#define MLA_ROPE {.dim = 8, .interleaved = true, .attention_factor = 1}
+#define MLA_ROPE                                                                                   \
+    {                                                                                              \
+        .dim = 8, .interleaved = true, .attention_factor = 1                                       \
+    }
 #define ROUTER_V3(groups, kept, factor)                                                            \
-    {.score = TT_SCORE_SIGMOID, .choice_bias = true, .n_groups = (groups),                         \
-     .n_groups_kept = (kept), .group_score = TT_GROUP_TOP2_SUM, .normalise = true,                 \
-     .normalise_eps = 1e-20f, .scale = (factor)}
+    {                                                                                              \
+        .score = TT_SCORE_SIGMOID, .choice_bias = true, .n_groups = (groups),                      \
+        .n_groups_kept = (kept), .group_score = TT_GROUP_TOP2_SUM, .normalise = true,              \
+        .normalise_eps = 1e-20f, .scale = (factor)                                                 \
+    }
 #define ROUTER_SOFTMAX(norm)                                                                       \
-    {.score = TT_SCORE_SOFTMAX, .n_groups = 1, .n_groups_kept = 1, .normalise = (norm), .scale = 1}
+    {                                                                                              \
+        .score = TT_SCORE_SOFTMAX, .n_groups = 1, .n_groups_kept = 1, .normalise = (norm),         \
+        .scale = 1                                                                                 \
+    }
 
-/* 1/sqrt(24) = 0.20412415; YaRN's m(4, 0.707) = 1.0980110, squared 1.2056282; m(4, 1) = 1.1386294, squared 1.2964770.
- * corr(32) of d = 8, 64 positions, theta 1e4 is below 0, corr(1) = 1.0079: ramp from 0 to 2. */
-#define YARN_RAMP {0, 0.5, 1, 1}
-#define NO_YARN {-1}
+/* 1/sqrt(24) = 0.20412415; YaRN's m(4, 0.707) = 1.0980110, squared 1.2056282; m(4, 1) = 1.1386294,
+ * squared 1.2964770. corr(32) of d = 8, 64 positions, theta 1e4 is below 0, corr(1) = 1.0079: ramp
+ * from 0 to 2. */
+#define YARN_RAMP                                                                                  \
+    {                                                                                              \
+        0, 0.5, 1, 1                                                                               \
+    }
+#define NO_YARN                                                                                    \
+    {                                                                                              \
+        -1                                                                                         \
+    }
 
 static const expected table[] = {
     {.folder = "deepseek_v2",
-     .arch = {.name = "DeepseekV2ForCausalLM", COMMON, MLA, .rope = MLA_ROPE,
-              .softmax_scale = 0.24609783f, .E = 16, .K = 4, .F = 32, .F_shared = 64, .F_dense = 96,
-              .router = {.score = TT_SCORE_SOFTMAX, .n_groups = 1, .n_groups_kept = 1,
-                         .group_score = TT_GROUP_MAX, .normalise_eps = 1e-20f, .scale = 1}},
-     .n_dense = 1, .rope_theta = 10000, .ramp = YARN_RAMP},
-    {.folder = "deepseek_v2_group",
-     .arch = {.name = "DeepseekV2ForCausalLM", COMMON, MLA, .rope = MLA_ROPE,
-              .softmax_scale = 0.20412415f, .q_rank = 24, .E = 16, .K = 4, .F = 32, .F_shared = 64,
+     .arch = {.name = "DeepseekV2ForCausalLM",
+              COMMON,
+              MLA,
+              .rope = MLA_ROPE,
+              .softmax_scale = 0.24609783f,
+              .E = 16,
+              .K = 4,
+              .F = 32,
+              .F_shared = 64,
               .F_dense = 96,
-              .router = {.score = TT_SCORE_SOFTMAX, .n_groups = 4, .n_groups_kept = 2,
-                         .group_score = TT_GROUP_MAX, .normalise_eps = 1e-20f, .scale = 16}},
-     .n_dense = 1, .rope_theta = 10000, .ramp = NO_YARN},
+              .router = {.score = TT_SCORE_SOFTMAX,
+                         .n_groups = 1,
+                         .n_groups_kept = 1,
+                         .group_score = TT_GROUP_MAX,
+                         .normalise_eps = 1e-20f,
+                         .scale = 1}},
+     .n_dense = 1,
+     .rope_theta = 10000,
+     .ramp = YARN_RAMP},
+    {.folder = "deepseek_v2_group",
+     .arch = {.name = "DeepseekV2ForCausalLM",
+              COMMON,
+              MLA,
+              .rope = MLA_ROPE,
+              .softmax_scale = 0.20412415f,
+              .q_rank = 24,
+              .E = 16,
+              .K = 4,
+              .F = 32,
+              .F_shared = 64,
+              .F_dense = 96,
+              .router = {.score = TT_SCORE_SOFTMAX,
+                         .n_groups = 4,
+                         .n_groups_kept = 2,
+                         .group_score = TT_GROUP_MAX,
+                         .normalise_eps = 1e-20f,
+                         .scale = 16}},
+     .n_dense = 1,
+     .rope_theta = 10000,
+     .ramp = NO_YARN},
     {.folder = "deepseek_v3",
-     .arch = {.name = "DeepseekV3ForCausalLM", COMMON, MLA, .rope = MLA_ROPE,
-              .softmax_scale = 0.26464226f, .q_rank = 24, .E = 16, .K = 4, .F = 32, .F_shared = 32,
-              .F_dense = 96, .router = ROUTER_V3(4, 2, 2.5f)},
-     .n_dense = 1, .rope_theta = 10000, .ramp = YARN_RAMP},
+     .arch = {.name = "DeepseekV3ForCausalLM",
+              COMMON,
+              MLA,
+              .rope = MLA_ROPE,
+              .softmax_scale = 0.26464226f,
+              .q_rank = 24,
+              .E = 16,
+              .K = 4,
+              .F = 32,
+              .F_shared = 32,
+              .F_dense = 96,
+              .router = ROUTER_V3(4, 2, 2.5f)},
+     .n_dense = 1,
+     .rope_theta = 10000,
+     .ramp = YARN_RAMP},
     {.folder = "kimi_k2",
-     .arch = {.name = "DeepseekV3ForCausalLM", COMMON, MLA, .rope = MLA_ROPE,
-              .softmax_scale = 0.20412415f, .q_rank = 24, .E = 24, .K = 6, .F = 32, .F_shared = 32,
-              .F_dense = 96, .router = ROUTER_V3(1, 1, 2.827f)},
-     .n_dense = 1, .rope_theta = 50000, .ramp = NO_YARN},
+     .arch = {.name = "DeepseekV3ForCausalLM",
+              COMMON,
+              MLA,
+              .rope = MLA_ROPE,
+              .softmax_scale = 0.20412415f,
+              .q_rank = 24,
+              .E = 24,
+              .K = 6,
+              .F = 32,
+              .F_shared = 32,
+              .F_dense = 96,
+              .router = ROUTER_V3(1, 1, 2.827f)},
+     .n_dense = 1,
+     .rope_theta = 50000,
+     .ramp = NO_YARN},
     {.folder = "qwen3_moe",
-     .arch = {.name = "Qwen3MoeForCausalLM", COMMON, .norm_eps = 1e-6f,
-              .attention = TT_ATTENTION_GQA, .Nq = 4, .Nkv = 2, .D = 32,
-              .qk_norm = TT_QK_NORM_HEAD, .softmax_scale = 0.17677670f,
-              .rope = {.dim = 32, .attention_factor = 1}, .E = 16, .K = 4, .F = 32, .F_dense = 96,
+     .arch = {.name = "Qwen3MoeForCausalLM",
+              COMMON,
+              .norm_eps = 1e-6f,
+              .attention = TT_ATTENTION_GQA,
+              .Nq = 4,
+              .Nkv = 2,
+              .D = 32,
+              .qk_norm = TT_QK_NORM_HEAD,
+              .softmax_scale = 0.17677670f,
+              .rope = {.dim = 32, .attention_factor = 1},
+              .E = 16,
+              .K = 4,
+              .F = 32,
+              .F_dense = 96,
               .router = ROUTER_SOFTMAX(true)},
-     .rope_theta = 1000000, .ramp = NO_YARN},
+     .rope_theta = 1000000,
+     .ramp = NO_YARN},
     {.folder = "mixtral",
-     .arch = {.name = "MixtralForCausalLM", COMMON, .norm_eps = 1e-5f,
-              .attention = TT_ATTENTION_GQA, .Nq = 4, .Nkv = 2, .D = 16, .softmax_scale = 0.25f,
-              .rope = {.dim = 16, .attention_factor = 1}, .E = 8, .K = 2, .F = 96,
+     .arch = {.name = "MixtralForCausalLM",
+              COMMON,
+              .norm_eps = 1e-5f,
+              .attention = TT_ATTENTION_GQA,
+              .Nq = 4,
+              .Nkv = 2,
+              .D = 16,
+              .softmax_scale = 0.25f,
+              .rope = {.dim = 16, .attention_factor = 1},
+              .E = 8,
+              .K = 2,
+              .F = 96,
               .router = ROUTER_SOFTMAX(true)},
-     .rope_theta = 1000000, .ramp = NO_YARN},
+     .rope_theta = 1000000,
+     .ramp = NO_YARN},
     {.folder = "olmoe",
-     .arch = {.name = "OlmoeForCausalLM", COMMON, .norm_eps = 1e-5f, .attention = TT_ATTENTION_GQA,
-              .Nq = 4, .Nkv = 4, .D = 16, .qk_norm = TT_QK_NORM_WHOLE, .softmax_scale = 0.25f,
-              .rope = {.dim = 16, .attention_factor = 1}, .E = 16, .K = 4, .F = 40,
+     .arch = {.name = "OlmoeForCausalLM",
+              COMMON,
+              .norm_eps = 1e-5f,
+              .attention = TT_ATTENTION_GQA,
+              .Nq = 4,
+              .Nkv = 4,
+              .D = 16,
+              .qk_norm = TT_QK_NORM_WHOLE,
+              .softmax_scale = 0.25f,
+              .rope = {.dim = 16, .attention_factor = 1},
+              .E = 16,
+              .K = 4,
+              .F = 40,
               .router = ROUTER_SOFTMAX(false)},
-     .rope_theta = 10000, .ramp = NO_YARN},
+     .rope_theta = 10000,
+     .ramp = NO_YARN},
 };
 
 static void assert_close(double have, double want)
@@ -193,7 +291,8 @@ static void both_spellings_give_the_same_architecture(void **state)
 
 /* ---- changed configurations ---- */
 
-/* The configuration of a miniature with one key set to a JSON text, or removed (NULL), beside its weights. */
+/* The configuration of a miniature with one key set to a JSON text, or removed (NULL), beside its
+ * weights. */
 static void change(fixture *f, const char *folder, const char *key, const char *text)
 {
     char source[256];
@@ -273,7 +372,8 @@ static void bad_values_are_refused_by_name(void **state)
         {"qwen3_moe", "mlp_only_layers", "7", TT_ERR_FILE},
         {"qwen3_moe", "decoder_sparse_step", "0", TT_ERR_FILE},
         {"qwen3_moe", "partial_rotary_factor", "0.5", TT_ERR_UNSUPPORTED},
-        {"qwen3_moe", "layer_types", "[\"full_attention\",\"sliding_attention\"]", TT_ERR_UNSUPPORTED},
+        {"qwen3_moe", "layer_types", "[\"full_attention\",\"sliding_attention\"]",
+         TT_ERR_UNSUPPORTED},
         {"mixtral", "num_key_value_heads", "3", TT_ERR_FILE},
         {"mixtral", "num_attention_heads", "6", TT_ERR_FILE},
         {"mixtral", "num_local_experts", "9223372036854775807", TT_ERR_FILE},
@@ -288,9 +388,9 @@ static void bad_values_are_refused_by_name(void **state)
         const char *key = cases[i].key;
         change(f, cases[i].folder, key, cases[i].text);
         /* Messages of checks over several keys name another of them. */
-        const char *say = strcmp(key, "head_dim") == 0              ? "rotary"
-                          : strcmp(key, "architectures") == 0       ? "architecture"
-                          : strcmp(key, "layer_types") == 0         ? "sliding_attention"
+        const char *say = strcmp(key, "head_dim") == 0        ? "rotary"
+                          : strcmp(key, "architectures") == 0 ? "architecture"
+                          : strcmp(key, "layer_types") == 0   ? "sliding_attention"
                           : cases[i].status == TT_ERR_UNSUPPORTED && strcmp(key, "model_type") == 0
                               ? "mixtral"
                               : key;
@@ -378,7 +478,8 @@ static void the_model_type_alone_is_enough(void **state)
     tt_model_close(&model);
 }
 
-/* A window that is not computed may not change results: the context ends where it would begin to. */
+/* A window that is not computed may not change results: the context ends where it would begin to.
+ */
 static void a_sliding_window_limits_the_context(void **state)
 {
     fixture *f = *state;
@@ -393,7 +494,8 @@ static void a_sliding_window_limits_the_context(void **state)
 static void which_layers_are_moe_follows_the_keys(void **state)
 {
     fixture *f = *state;
-    /* Dense layers have no weights in this miniature, so the refusal tells which layer became dense. */
+    /* Dense layers have no weights in this miniature, so the refusal tells which layer became
+     * dense. */
     change(f, "qwen3_moe", "decoder_sparse_step", "2");
     expect_refusal(f, TT_ERR_FILE, "model.layers.0.mlp.gate_proj.weight", NULL);
     change(f, "qwen3_moe", "mlp_only_layers", "[2]");
@@ -405,7 +507,8 @@ static void which_layers_are_moe_follows_the_keys(void **state)
 static void two_spellings_of_rotary_keys_must_agree(void **state)
 {
     fixture *f = *state;
-    change(f, "deepseek_v3", "rope_parameters", "{\"rope_type\":\"default\",\"rope_theta\":10000.0}");
+    change(f, "deepseek_v3", "rope_parameters",
+           "{\"rope_type\":\"default\",\"rope_theta\":10000.0}");
     expect_refusal(f, TT_ERR_FILE, "rope_scaling and rope_parameters differ", NULL);
     change(f, "deepseek_v3", "rope_scaling", "{\"type\":\"dynamic\",\"factor\":2.0}");
     expect_refusal(f, TT_ERR_UNSUPPORTED, "'dynamic'", NULL);

@@ -1,5 +1,6 @@
-/* test_layout.c - the layout gives every head, column, row and expert to exactly one place, keeps groups inside
- * nodes whatever the mapping of ranks, chooses by the documented rule and refuses by name what cannot be. */
+/* test_layout.c - the layout gives every head, column, row and expert to exactly one place, keeps
+ * groups inside nodes whatever the mapping of ranks, chooses by the documented rule and refuses
+ * by name what cannot be. */
 #include "tutti/plan.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -113,7 +114,8 @@ static void check_roles(const tt_layout *layout, const tt_layout_params *params)
     assert_int_equal(n_experts, layout->n_groups * layout->etp);
 }
 
-/* A TP group leaves its node only if so many cannot all lie within nodes, and then the reason says so. */
+/* A TP group leaves its node only if so many cannot all lie within nodes, and then the reason
+ * says so. */
 static void check_nodes(const tt_layout *layout, const tt_layout_params *params)
 {
     int n_spanning = 0;
@@ -365,7 +367,8 @@ static void defaults_are_filled_and_named(void **state)
     expect_refused(&arch, &params, "context 1001 is above the model's 1000");
 }
 
-/* 6 query heads over 2 KV heads on 4 ranks: 2, 2, 1, 1 heads; the second rank needs both KV heads. */
+/* 6 query heads over 2 KV heads on 4 ranks: 2, 2, 1, 1 heads; the second rank needs both KV
+ * heads. */
 static void uneven_heads_take_the_kv_heads_they_need(void **state)
 {
     (void)state;
@@ -390,7 +393,8 @@ static void uneven_heads_take_the_kv_heads_they_need(void **state)
     tt_layout_destroy(&layout);
 }
 
-/* Field case: a number of workers that the model cannot be cut over is refused at start, with what is allowed. */
+/* Field case: a number of workers that the model cannot be cut over is refused at start, with
+ * what is allowed. */
 static void impossible_counts_are_refused_with_the_allowed_ones(void **state)
 {
     (void)state;

@@ -1,5 +1,6 @@
-/* test_memory_plan.c - bytes per rank equal sums made by hand from the model's shapes, parts of a model add up to
- * the whole over any layout, sizes do not wrap, and the cost model follows its formula. */
+/* test_memory_plan.c - bytes per rank equal sums made by hand from the model's shapes, parts of a
+ * model add up to the whole over any layout, sizes do not wrap, and the cost model follows its
+ * formula. */
 #include "tutti/plan.h"
 #include <math.h>
 #include <setjmp.h>
@@ -78,7 +79,8 @@ static void one_rank_holds_the_sum_of_all_shapes(void **state)
     tt_layout_destroy(&layout);
 }
 
-/* Optional vectors and the rule for norms over all heads, as differences from the plain model on 2 TP ranks. */
+/* Optional vectors and the rule for norms over all heads, as differences from the plain model on
+ * 2 TP ranks. */
 static void biases_and_whole_norms_are_counted(void **state)
 {
     (void)state;
@@ -136,7 +138,8 @@ static void experts_add_up_to_the_model(void **state)
     }
 }
 
-/* What TP cuts adds up; what it repeats (norms, latent projections, router, shared expert, embedding) is on each rank. */
+/* What TP cuts adds up; what it repeats (norms, latent projections, router, shared expert,
+ * embedding) is on each rank. */
 static void tensor_parallel_parts_add_up(void **state)
 {
     (void)state;
@@ -158,7 +161,8 @@ static void tensor_parallel_parts_add_up(void **state)
     }
 }
 
-/* KV heads that several TP ranks need are repeated: 4 ranks over 2 KV heads hold 4. The latent is on every rank. */
+/* KV heads that several TP ranks need are repeated: 4 ranks over 2 KV heads hold 4. The latent is
+ * on every rank. */
 static void kv_per_token_counts_repeated_heads(void **state)
 {
     (void)state;
@@ -200,10 +204,13 @@ static void exchange_bytes_do_not_wrap(void **state)
         uint64_t rows = (uint64_t)cases[i].rows + 1; /* one of the two sequences decodes along */
         assert_int_equal(layout->max_rows_rank, rows);
         uint64_t H = (uint64_t)cases[i].H;
-        uint64_t one_way = rows * (H * 2 + 8 * 16);
-        uint64_t back = rows * 8 * H * 2;
-        /* own window, message buffers as a source of the other node, and as its owner */
-        assert_true(memory_of(&model, layout, 0).exchange_bytes == 3 * 3 * (one_way + back));
+        uint64_t out = rows * (H * 2 + 64);
+        uint64_t entries = rows * 8 * 32;
+        uint64_t back = rows * 8 * (H * 2 + 64);
+        /* own window; one copy of each row for the far owner; buffers for the far source */
+        uint64_t bytes = (out + entries + back) + (out + entries) + (out + entries + back);
+        assert_true(memory_of(&model, layout, 0).exchange_bytes ==
+                    3 * (bytes + (1 + 2 + 1 + 1) * 4096));
         if (i == 0) {
             assert_true((rows - 1) * H * 2 == UINT64_C(2150400000));
         }
@@ -219,7 +226,7 @@ static void exchange_bytes_do_not_wrap(void **state)
                                .n_handles = 1};
     tt_layout *layout = create(&model, &params);
     assert_int_equal(memory_of(&model, layout, 0).exchange_bytes,
-                     10 * (64 * 4 + 2 * 16) + 10 * 2 * 64 * 4);
+                     10 * (64 * 4 + 64) + 10 * 2 * (64 * 4 + 32 + 64) + 4096 + 4096);
     assert_int_equal(memory_of(&model, layout, 1).exchange_bytes, 0);
     tt_layout_destroy(&layout);
 }
@@ -323,7 +330,7 @@ static void a_step_reads_dense_weights_and_touched_experts(void **state)
     tt_layout_destroy(&layout);
 }
 
-/* 1 + 1 disaggregated: the parts follow each other, so time is the sum, while no rank reads both. */
+/* 1 + 1 disaggregated: the parts follow each other, so times add; no rank reads both. */
 static void layers_wait_for_both_roles(void **state)
 {
     (void)state;

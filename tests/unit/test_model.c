@@ -1,5 +1,6 @@
-/* test_model.c - every tensor of an open checkpoint: its shape by role, and its bytes against an independent reading of the
- * files; fused experts, MTP layers, tied embeddings, large tables, files that change. */
+/* test_model.c - every tensor of an open checkpoint: its shape by role, and its bytes against an
+ * independent reading of the files; fused experts, MTP layers, tied embeddings, large tables, files
+ * that change. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -70,7 +71,8 @@ static const unsigned char *find_bytes(const whole_file *w, const char *name, in
            json_integer_value(json_array_get(json_object_get(entry, "data_offsets"), 0));
 }
 
-/* The tensor of a role must be the file's tensor `name` (NULL: there must be none), with that shape. */
+/* The tensor of a role must be the file's tensor `name` (NULL: there must be none), with that
+ * shape. */
 static void expect_tensor(const tt_model *model, const whole_file *w, tt_role role, int64_t layer,
                           int64_t expert, const char *name, int64_t rows, int64_t cols)
 {
@@ -113,12 +115,12 @@ static void expect_tensor(const tt_model *model, const whole_file *w, tt_role ro
 /* ---- the miniatures ---- */
 
 typedef struct names {
-    const char *moe;                 /* "mlp" or "block_sparse_moe" */
-    const char *gate, *up, *down;    /* of an expert */
+    const char *moe;              /* "mlp" or "block_sparse_moe" */
+    const char *gate, *up, *down; /* of an expert */
 } names;
 
-static void expect_layer(const tt_model *model, const whole_file *w, int64_t layer,
-                         const names *n, bool mla, bool qk_norm)
+static void expect_layer(const tt_model *model, const whole_file *w, int64_t layer, const names *n,
+                         bool mla, bool qk_norm)
 {
     const tt_arch *a = tt_model_arch(model);
     char name[NAME_BYTES];
@@ -260,8 +262,8 @@ static void tiny_moe_opens_with_its_mtp_layer(void **state)
     assert_string_equal(expert.name, "model.layers.6.mlp.experts.31.down_proj.weight");
     assert_string_equal(tt_model_file_name(model, expert.file_id),
                         "model-00002-of-00002.safetensors");
-    whole_file w = read_safetensors(
-        source_path("models/tiny-moe/model-00002-of-00002.safetensors"));
+    whole_file w =
+        read_safetensors(source_path("models/tiny-moe/model-00002-of-00002.safetensors"));
     int64_t rows, cols;
     float values[32];
     assert_int_equal(tt_model_read_f32(model, &bias, values), TT_OK);
@@ -275,8 +277,8 @@ static void tiny_moe_opens_with_its_mtp_layer(void **state)
     assert_int_equal(ids[0], 1);
     assert_int_equal(ids[1], 4);
     assert_int_equal(tt_model_generation(model).do_sample, 0);
-    /* 2 V H + H; attention 24576 + 96 + 18432 + 20480 + 64 + 16384 + 32768; norms 2 H; dense 3*768*256; MoE layer:
-     * router 8192 + 32, 33 experts of 49152. */
+    /* 2 V H + H; attention 24576 + 96 + 18432 + 20480 + 64 + 16384 + 32768; norms 2 H; dense
+     * 3*768*256; MoE layer: router 8192 + 32, 33 experts of 49152. */
     int64_t total, active, attention = 112800, moe = 8224 + 33 * 49152, used = 8224 + 5 * 49152;
     tt_model_count_parameters(model, &total, &active);
     assert_int_equal(total, 2 * 4096 * 256 + 256 + 6 * (attention + 512) + 589824 + 5 * moe);
@@ -395,7 +397,8 @@ static void fused_experts_are_cut_into_parts(void **state)
     tt_model *model = open_or_fail(f->dir);
     for (int e = 0; e < TINY_E; e++) {
         for (int up = 0; up < 2; up++) {
-            tt_tensor t = tt_model_tensor(model, up ? TT_ROLE_EXPERT_UP : TT_ROLE_EXPERT_GATE, 1, e);
+            tt_tensor t =
+                tt_model_tensor(model, up ? TT_ROLE_EXPERT_UP : TT_ROLE_EXPERT_GATE, 1, e);
             assert_int_equal(t.rows, TINY_F);
             assert_int_equal(t.cols, TINY_H);
             assert_int_equal(tt_model_read_f32(model, &t, part), TT_OK);
@@ -548,9 +551,15 @@ static void a_hundred_thousand_tensors_open_in_linear_time(void **state)
     const struct {
         const char *key;
         int value;
-    } keys[] = {{"num_hidden_layers", BIG_L}, {"hidden_size", 2}, {"num_experts", BIG_E},
-                {"vocab_size", 2}, {"num_attention_heads", 1}, {"num_key_value_heads", 1},
-                {"head_dim", 2}, {"moe_intermediate_size", 1}, {"num_experts_per_tok", 8}};
+    } keys[] = {{"num_hidden_layers", BIG_L},
+                {"hidden_size", 2},
+                {"num_experts", BIG_E},
+                {"vocab_size", 2},
+                {"num_attention_heads", 1},
+                {"num_key_value_heads", 1},
+                {"head_dim", 2},
+                {"moe_intermediate_size", 1},
+                {"num_experts_per_tok", 8}};
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
         json_object_set_new(config, keys[i].key, json_integer(keys[i].value));
     }
@@ -589,8 +598,8 @@ static void a_hundred_thousand_tensors_open_in_linear_time(void **state)
     double seconds = (double)(clock() - begin) / CLOCKS_PER_SEC;
     print_message("# opened %d tensors in %.3f s of processor time\n", BIG_L * (BIG_E * 3 + 9) + 3,
                   seconds);
-    /* 0.7 s on a busy two-core machine, most of it jansson; the bound leaves room for sanitizers and worse machines, and still
-     * shows anything that is not linear. */
+    /* 0.7 s on a busy two-core machine, most of it jansson; the bound leaves room for sanitizers
+     * and worse machines, and still shows anything that is not linear. */
     assert_true(seconds < MAX_SECONDS);
     for (int layer = 0; layer < BIG_L; layer++) {
         for (int e = 0; e < BIG_E; e += 97) {

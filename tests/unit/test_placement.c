@@ -1,5 +1,5 @@
-/* test_placement.c - the linear placement holds every expert once for any counts, and the check finds each kind
- * of broken placement. */
+/* test_placement.c - the linear placement holds every expert once for any counts, and the check
+ * finds each kind of broken placement. */
 #include "tutti/balance.h"
 #include <math.h>
 #include <setjmp.h>
@@ -28,7 +28,8 @@ static void expect_broken(const tt_placement *p, const char *words)
     }
 }
 
-/* Both tables, the owner by slot number and the split by groups agree for every expert; counts differ by at most one. */
+/* Both tables, the owner by slot number and the split by groups agree for every expert; counts
+ * differ by at most one. */
 static void assert_linear(int64_t L, int64_t E, int n_groups, const int *counts)
 {
     tt_placement *p = linear(L, E, n_groups);

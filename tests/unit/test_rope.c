@@ -1,4 +1,5 @@
-/* test_rope.c - rotary frequencies and scalings against published configurations' numbers and closed forms. */
+/* test_rope.c - rotary frequencies and scalings against published configurations' numbers and
+ * closed forms. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -58,14 +59,15 @@ static void plain_frequencies_are_powers_of_theta(void **state)
     assert_int_equal(rope.dim, 64);
     assert_true(rope.attention_factor == 1);
     assert_true(rope.inv_freq[0] == 1.0f);
-    assert_true(rope.inv_freq[8] == 0.1f);   /* 10000^(-16/64), correctly rounded */
+    assert_true(rope.inv_freq[8] == 0.1f); /* 10000^(-16/64), correctly rounded */
     assert_true(rope.inv_freq[16] == 0.01f);
     assert_true(rope.inv_freq[24] == 0.001f);
     free(rope.inv_freq);
     rope = build("{}", 64, 4096); /* the default of the caller */
     assert_true(rope.inv_freq[8] == 0.1f);
     free(rope.inv_freq);
-    rope = build("{\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":100.0}}", 64, 4096);
+    rope =
+        build("{\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":100.0}}", 64, 4096);
     assert_true(rope.inv_freq[16] == 0.1f);
     free(rope.inv_freq);
 }
@@ -224,11 +226,14 @@ static void bad_keys_are_refused(void **state)
         {"{\"rope_scaling\":{\"type\":\"yarn\",\"factor\":2,\"beta_fast\":1,\"beta_slow\":2}}", 64,
          TT_ERR_FILE},
         {"{\"rope_scaling\":{\"type\":\"yarn\",\"factor\":2,"
-         "\"original_max_position_embeddings\":0}}", 64, TT_ERR_FILE},
+         "\"original_max_position_embeddings\":0}}",
+         64, TT_ERR_FILE},
         {"{\"rope_scaling\":{\"type\":\"llama3\",\"factor\":2,\"low_freq_factor\":1,"
-         "\"high_freq_factor\":4}}", 64, TT_ERR_FILE},
+         "\"high_freq_factor\":4}}",
+         64, TT_ERR_FILE},
         {"{\"rope_scaling\":{\"type\":\"llama3\",\"factor\":2,\"low_freq_factor\":4,"
-         "\"high_freq_factor\":4,\"original_max_position_embeddings\":64}}", 64, TT_ERR_FILE},
+         "\"high_freq_factor\":4,\"original_max_position_embeddings\":64}}",
+         64, TT_ERR_FILE},
         {"{}", 63, TT_ERR_FILE},
     };
     (void)state;

@@ -148,14 +148,13 @@ static void random_routers_agree_with_brute_force(void **state)
         router.n_groups = n_groups;
         router.n_groups_kept = kept;
         router.group_score = rand() % 2 ? TT_GROUP_MAX : TT_GROUP_TOP2_SUM;
-        float z[64], s[64], bias[64], work[128], weight[8];
+        float s[64], bias[64], work[128], weight[8];
         double c[64];
         int32_t expert[8];
         for (int64_t e = 0; e < E; e++) {
-            z[e] = (float)(rand() % 2000) / 250.0f - 4.0f;
+            s[e] = (float)(rand() % 2000) / 250.0f - 4.0f;
             bias[e] = (float)(rand() % 100) / 100.0f - 0.5f;
         }
-        memcpy(s, z, sizeof(s));
         assert_int_equal(tt_router_choose(&router, E, K, s, bias, work, expert, weight), TT_OK);
         bool masked[64] = {false};
         for (int64_t e = 0; e < E; e++) {

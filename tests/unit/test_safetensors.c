@@ -68,8 +68,8 @@ static void no_weights_are_refused(void **state)
     expect_refusal(f, TT_ERR_FILE, f->dir, "no weights were found", NULL);
 }
 
-/* Header length 2^63 - 1, above the limit, LFS pointer, 7 bytes, header that the file cannot hold: refused without the memory
- * that the lengths ask for. */
+/* Header length 2^63 - 1, above the limit, LFS pointer, 7 bytes, header that the file cannot hold:
+ * refused without the memory that the lengths ask for. */
 static void absurd_header_lengths_are_refused_without_memory(void **state)
 {
     fixture *f = *state;
@@ -129,40 +129,57 @@ static void broken_headers_are_refused(void **state)
         {"{\"__metadata__\":{\"a\":\"\xff\"}}", 0, {"bad JSON", NULL}},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
          "\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}",
-         4, {"duplicate", NULL}},
+         4,
+         {"duplicate", NULL}},
         {"{\"a\":3}", 0, {"'a'", "not an object"}},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1]}}", 4, {"'a'", "lacks"}},
         {"{\"a\":{\"dtype\":7,\"shape\":[1],\"data_offsets\":[0,4]}}", 4, {"'a'", "lacks"}},
         {"{\"a\":{\"dtype\":\"Q9\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4, {"'a'", "'Q9'"}},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[16,32],\"data_offsets\":[0,512]}}", 512,
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[16,32],\"data_offsets\":[0,512]}}",
+         512,
          {"'a' needs 2048", "512"}},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,0]}}", 0,
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,0]}}",
+         0,
          {"'a'", "beyond 64 bits"}},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4611686018427387904],\"data_offsets\":[0,0]}}", 0,
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4611686018427387904],\"data_offsets\":[0,0]}}",
+         0,
          {"'a'", "beyond 64 bits"}},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[-1],\"data_offsets\":[0,4]}}", 4, {"'a'", "negative"}},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1.5],\"data_offsets\":[0,4]}}", 4, {"'a'", "negative"}},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[-1],\"data_offsets\":[0,4]}}",
+         4,
+         {"'a'", "negative"}},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1.5],\"data_offsets\":[0,4]}}",
+         4,
+         {"'a'", "negative"}},
         {"{\"a\":{\"dtype\":\"F4\",\"shape\":[3],\"data_offsets\":[0,1]}}", 1, {"'a'", "byte"}},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,0]}}", 4,
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,0]}}",
+         4,
          {"'a'", "bad data_offsets"}},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[-4,0]}}", 4,
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[-4,0]}}",
+         4,
          {"'a'", "bad data_offsets"}},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4,8]}}", 4,
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4,8]}}",
+         4,
          {"'a'", "bad data_offsets"}},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[16],"
          "\"data_offsets\":[9223372036854775743,9223372036854775807]}}",
-         64, {"'a' ends at byte 9223372036854775807", "64"}},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 4,
+         64,
+         {"'a' ends at byte 9223372036854775807", "64"}},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}",
+         4,
          {"'a' ends at byte 8", "cut short"}},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},"
          "\"b\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[4,12]}}",
-         12, {"'a' and 'b' overlap", NULL}},
+         12,
+         {"'a' and 'b' overlap", NULL}},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
          "\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[8,12]}}",
-         12, {"4 bytes before tensor 'b'", NULL}},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}", 8,
+         12,
+         {"4 bytes before tensor 'b'", NULL}},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}",
+         8,
          {"4 bytes before tensor 'a'", NULL}},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 9,
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}",
+         9,
          {"last 5 bytes", NULL}},
         {"{\"a\\nb\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,8]}}", 8, {"a?b", NULL}},
     };
@@ -173,7 +190,8 @@ static void broken_headers_are_refused(void **state)
     }
 }
 
-/* Braces, commas and quotes inside strings do not end a member; white space around members is fine. */
+/* Braces, commas and quotes inside strings do not end a member; white space around members is fine.
+ */
 static void odd_but_legal_headers_open(void **state)
 {
     fixture *f = *state;
@@ -187,9 +205,8 @@ static void odd_but_legal_headers_open(void **state)
     size_t n = m.n_header + 256;
     char *text = malloc(n);
     assert_non_null(text);
-    snprintf(text, n,
-             "{ \"__metadata__\" :\n{\"a\\\\\\\"},{\":\"\\u007d,\"} ,\t%.*s \r}\n   ", (int)m.n_header,
-             m.header);
+    snprintf(text, n, "{ \"__metadata__\" :\n{\"a\\\\\\\"},{\":\"\\u007d,\"} ,\t%.*s \r}\n   ",
+             (int)m.n_header, m.header);
     write_safetensors(f, SINGLE, text, m.n_data);
     free(text);
     maker_fini(&m);
@@ -222,7 +239,8 @@ static void cut_files_are_refused_at_every_length(void **state)
     free(bytes);
 }
 
-/* Every byte of the header changed, one at a time: whatever happens, it is an answer and not a crash. */
+/* Every byte of the header changed, one at a time: whatever happens, it is an answer and not a
+ * crash. */
 static void changed_bytes_never_crash(void **state)
 {
     fixture *f = *state;
@@ -253,8 +271,11 @@ static void empty_tensors_are_accepted_unless_needed(void **state)
     maker_add(&m, "extra.first", "F32", 1, none, 0);
     for (int layer = -1; layer < TINY_L; layer++) {
         tiny_add(&m, layer);
-        maker_add(&m, layer == 0 ? "extra.middle" : layer < 0 ? "extra.wide" : "extra.last", "F64",
-                  layer < 0 ? 4 : 1, layer < 0 ? wide : none, 0);
+        maker_add(&m,
+                  layer == 0  ? "extra.middle"
+                  : layer < 0 ? "extra.wide"
+                              : "extra.last",
+                  "F64", layer < 0 ? 4 : 1, layer < 0 ? wide : none, 0);
     }
     maker_add(&m, "extra.scalar", "I64", 0, NULL, 0);
     maker_save(&m, f, SINGLE);
@@ -405,8 +426,9 @@ static void a_tensor_that_the_index_omits_is_missing(void **state)
 
 static void names_that_leave_the_directory_are_refused(void **state)
 {
-    static const char *const names[] = {"../model.safetensors", "/etc/passwd", "..", ".", "",
-                                        "a\\b.safetensors", "sub/model.safetensors"};
+    static const char *const names[] = {
+        "../model.safetensors", "/etc/passwd",          "..", ".", "",
+        "a\\b.safetensors",     "sub/model.safetensors"};
     fixture *f = *state;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         json_t *index = write_shards(f);
@@ -423,13 +445,14 @@ static void broken_indexes_are_refused(void **state)
     json_decref(write_shards(f));
     static const struct {
         const char *text, *say;
-    } cases[] = {{"", "bad JSON"},
-                 {"[]", "not an object"},
-                 {"{}", "weight_map"},
-                 {"{\"weight_map\":[]}", "weight_map"},
-                 {"{\"weight_map\":{}}", "no tensor"},
-                 {"{\"weight_map\":{\"a\":1}}", "'a'"},
-                 {"{\"weight_map\":{\"a\":\"x.safetensors\",\"a\":\"y.safetensors\"}}", "duplicate"}};
+    } cases[] = {
+        {"", "bad JSON"},
+        {"[]", "not an object"},
+        {"{}", "weight_map"},
+        {"{\"weight_map\":[]}", "weight_map"},
+        {"{\"weight_map\":{}}", "no tensor"},
+        {"{\"weight_map\":{\"a\":1}}", "'a'"},
+        {"{\"weight_map\":{\"a\":\"x.safetensors\",\"a\":\"y.safetensors\"}}", "duplicate"}};
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         fixture_write_text(f, INDEX, cases[i].text);
         expect_refusal(f, TT_ERR_FILE, INDEX, cases[i].say, NULL);
@@ -507,6 +530,7 @@ static void the_index_decides_between_copies(void **state)
         maker_save(&m, f, "consolidated.safetensors");
         maker_fini(&m);
         fixture_write_text(f, "broken.safetensors", "not weights at all");
+        fixture_write_text(f, SINGLE, "nor is this");
         json_object_set_new(map, "model.embed_tokens.weight", json_string(shard_names[named]));
         write_index(f, index);
         char *text = logged(check_first_row_is_ones, f);

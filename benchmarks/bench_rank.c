@@ -1,0 +1,161 @@
+/* bench_rank.c - start and end of a benchmark's ranks. Cores are given as the tutti program gives them: ranks of one node that share an
+ * affinity mask divide it, a rank that the launcher bound keeps what it has. */
+#include "bench_rank.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include "tutti/cpu.h"
+#include "ttk.h"
+
+enum {
+    READ_REPEATS = 5, /* the best of them counts */
+    CACHES_READ = 4   /* the buffer of one measurement in last-level caches, see tt_topology_measure_read */
+};
+
+void bench_must(tt_status status)
+{
+    if (status != TT_OK) {
+        fprintf(stderr, "benchmark: %s\n%s", tt_status_message(), tt_status_trace_text());
+        MPI_Abort(MPI_COMM_WORLD, tt_status_exit_code(status));
+        exit(tt_status_exit_code(status)); /* MPI_Abort is not required to end us */
+    }
+}
+
+static void place_threads(bench_rank *b, int n_threads)
+{
+    MPI_Comm node = MPI_COMM_NULL;
+    int n = 0, me = 0, before = 0;
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, b->rank, MPI_INFO_NULL, &node);
+    MPI_Comm_size(node, &n);
+    MPI_Comm_rank(node, &me);
+    uint64_t mine = tt_topology_mask_hash(b->topology);
+    uint64_t *all = calloc((size_t)n, sizeof(*all));
+    bench_must(all ? TT_OK : TT_FAIL(TT_ERR_NOMEM, "no memory for %d ranks", n));
+    MPI_Allgather(&mine, 1, MPI_UINT64_T, all, 1, MPI_UINT64_T, node);
+    for (int r = 0; r < n; r++) {
+        if (all[r] == mine) {
+            b->n_sharing++;
+            before += r < me;
+        }
+    }
+    free(all);
+    MPI_Comm_free(&node);
+    bool own_mask = b->n_sharing == 1 && n > 1;
+    bench_must(tt_topology_place(b->topology, before, b->n_sharing, own_mask, n_threads, &b->cpus));
+}
+
+void bench_rank_begin(bench_rank *b, int n_lanes, int n_threads, tt_progress progress, double deadline_s)
+{
+    *b = (bench_rank){.progress = progress, .deadline_s = deadline_s};
+    /* Two lanes may each have a communication thread, and those do not know of each other. */
+    int wanted = n_lanes > 1 ? MPI_THREAD_MULTIPLE : MPI_THREAD_SERIALIZED, provided = MPI_THREAD_SINGLE;
+    MPI_Init_thread(NULL, NULL, wanted, &provided);
+    MPI_Comm_rank(MPI_COMM_WORLD, &b->rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &b->size);
+    bench_must(tt_launch_check(b->size));
+    ttk_init(tt_cpu_flags());
+    bench_must(tt_topology_create(NULL, &b->topology));
+    place_threads(b, n_threads);
+    if (provided < wanted && progress == TT_PROGRESS_AUTO) {
+        b->progress = provided < MPI_THREAD_SERIALIZED ? TT_PROGRESS_CALLER : TT_PROGRESS_POLLED;
+    }
+    bool is_refused = provided < wanted && (progress == TT_PROGRESS_THREAD || provided < MPI_THREAD_SERIALIZED);
+    bench_must(is_refused && progress != TT_PROGRESS_AUTO && progress != TT_PROGRESS_CALLER
+                   ? TT_FAIL(TT_ERR_USAGE, "this MPI does not let that many threads call it: --progress caller")
+                   : TT_OK);
+}
+
+void bench_rank_end(bench_rank *b)
+{
+    tt_stream_destroy(&b->compute);
+    tt_layout_destroy(&b->layout);
+    tt_model_close(&b->model);
+    tt_topology_destroy(&b->topology);
+    MPI_Finalize();
+}
+
+/* The caller frees. */
+static int *nodes_of_ranks(const bench_rank *b, const tt_world *world)
+{
+    int *node = calloc((size_t)b->size, sizeof(*node));
+    bench_must(node ? TT_OK : TT_FAIL(TT_ERR_NOMEM, "no memory for %d ranks", b->size));
+    for (int r = 0; r < b->size; r++) {
+        node[r] = tt_world_node(world, r);
+    }
+    return node;
+}
+
+void bench_rank_load(bench_rank *b, const char *path, tt_layout_params params, const tt_world *world)
+{
+    bench_must(tt_model_open(path, &b->model));
+    int *node_of_rank = nodes_of_ranks(b, world);
+    params.n_ranks = b->size;
+    params.node_of_rank = node_of_rank;
+    bench_must(tt_layout_create(tt_model_arch(b->model), &params, &b->layout));
+    free(node_of_rank);
+    /* A communication thread of its own wants a core of its own. */
+    int n_threads = b->cpus.n_threads;
+    if (tt_world_progress_mode(world) == TT_PROGRESS_THREAD && n_threads > 1) {
+        n_threads--;
+    }
+    tt_stream_params stream = {.name = "compute", .n_threads = n_threads, .join_caller = true, .cpu = b->cpus.cpu};
+    bench_must(tt_stream_create(&stream, &b->compute));
+}
+
+void bench_rank_default_layout(const bench_rank *b, tt_layout_params params, const tt_world *world, int *dp_out,
+                               int *tp_out)
+{
+    int *node_of_rank = nodes_of_ranks(b, world);
+    tt_layout *layout = NULL;
+    params.n_ranks = b->size;
+    params.node_of_rank = node_of_rank;
+    params.dp = params.tp = 0;
+    bench_must(tt_layout_create(tt_model_arch(b->model), &params, &layout));
+    *dp_out = layout->dp;
+    *tp_out = layout->tp;
+    tt_layout_destroy(&layout);
+    free(node_of_rank);
+}
+
+void bench_lane_open(bench_lane *lane, const bench_rank *b, int64_t delay_ns)
+{
+    *lane = (bench_lane){.delay_ns = delay_ns};
+    tt_world_params params = {.progress = b->progress,
+                              .deadline_s = b->deadline_s,
+                              .n_cores = b->cpus.n_threads,
+                              .comm_cpu = -1,
+                              .delay_ns = delay_ns};
+    bench_must(tt_world_create(MPI_COMM_WORLD, &params, &lane->world));
+}
+
+void bench_lane_load(bench_lane *lane, bench_rank *b)
+{
+    tt_engine_params params = {.model = b->model,
+                               .layout = b->layout,
+                               .world = lane->world,
+                               .compute = b->compute,
+                               .node = b->cpus.node,
+                               .hook = b->hook,
+                               .hook_arg = b->hook_arg};
+    bench_must(tt_engine_create(&params, &lane->engine));
+}
+
+void bench_lane_close(bench_lane *lane)
+{
+    tt_engine_destroy(&lane->engine);
+    tt_world_destroy(&lane->world);
+}
+
+double bench_rank_measure_read(const bench_rank *b, tt_world *world)
+{
+    const tt_topology_info *info = tt_topology_get_info(b->topology);
+    uint64_t need = (uint64_t)CACHES_READ * info->l3_bytes * (uint64_t)b->size;
+    int64_t too_little = info->l3_bytes == 0 || need > info->memory_available_bytes / 2;
+    bench_must(tt_world_max_i64(world, &too_little, 1));
+    double bytes_per_s = 0.0;
+    if (!too_little) {
+        bench_must(tt_world_barrier(world)); /* all read at the same time */
+        bench_must(tt_topology_measure_read(b->topology, b->cpus.n_threads, READ_REPEATS, &bytes_per_s));
+        bench_must(tt_world_barrier(world));
+    }
+    return bytes_per_s;
+}

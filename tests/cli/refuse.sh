@@ -1,0 +1,71 @@
+#!/bin/sh
+# refuse.sh - bad checkpoints and inputs: exit 3 on all ranks, one line that names the culprit, nothing hangs, nothing is allocated
+# from a length that a file claims. make_bad writes the variants of the shipped model.
+set -u
+. "$top_srcdir/tests/cli/lib.sh"
+TT_TIMEOUT=60
+make_bad=$top_builddir/tests/cli/make_bad
+
+while read -r kind pattern; do
+    name=$kind
+    rm -rf "$work/bad"
+    "$make_bad" "$kind" "$model" "$work/bad" || exit 99
+    one "$tutti" info "$work/bad" </dev/null
+    check "info" refused 3 "$pattern"
+    begin=$(date +%s)
+    ranks 2 "$tutti" run "$work/bad" --ids 1,2,3 -n 2
+    check "two ranks" refused 3 "$pattern"
+    check "soon" [ $(($(date +%s) - begin)) -le 20 ]
+done <<'KINDS'
+missing-shard model-00002-of-00002.safetensors
+truncated-shard model-00002-of-00002.safetensors
+empty-shard model-00002-of-00002.safetensors
+seven-bytes model-00002-of-00002.safetensors
+huge-header model-00002-of-00002.safetensors
+header-cut model-00002-of-00002.safetensors
+lfs-pointer (LFS|lfs|pointer)
+overlapping-offsets model-00002-of-00002.safetensors
+offsets-beyond-file model-00002-of-00002.safetensors
+offsets-backwards model-00002-of-00002.safetensors
+wrong-shape (shape|\[)
+shape-overflow model-00002-of-00002.safetensors
+missing-tensor (missing|no tensor|not|lacks)
+unknown-architecture FrobnicateForCausalLM
+zero-experts (expert|n_routed_experts)
+topk-above-experts (33|experts)
+negative-layers num_hidden_layers
+config-no-json config.json
+no-config config.json
+KINDS
+
+name=tokenizer
+"$make_bad" tokenizer-no-json "$model" "$work/tokenizer" || exit 99
+ranks 2 "$tutti" run "$work/tokenizer" -p x
+check "no JSON" refused 3 "tokenizer.json"
+
+name=prompt
+ids=$(awk 'BEGIN { for (i = 0; i < 1025; i++) printf "%s5", i ? "," : "" }')
+ranks 2 "$tutti" run "$model" --ids "$ids" -n 1
+check "longer than the model's context: both numbers" refused 3 "1025 tokens.* 1024"
+ranks 2 "$tutti" run "$model" --ids 1,2,3,4,5 -n 1 --context 4
+check "longer than the context that was asked for" refused 3 "5 tokens.* 4"
+echo '{"prompt": "a", "ids": [1]}' >"$work/prompts"
+ranks 2 "$tutti" run "$model" --prompts "$work/prompts"
+check "a line that says two things" refused 3 "prompts line 1: exactly one"
+printf '{"ids": [1]}\n{"ids": [1], "temperature": -1}\n' >"$work/prompts"
+ranks 2 "$tutti" run "$model" --prompts "$work/prompts"
+check "a bad value in a line" refused 3 "prompts line 2: temperature"
+echo '{"ids": [1, 4096]}' >"$work/prompts"
+ranks 2 "$tutti" run "$model" --prompts "$work/prompts"
+check "an id above the vocabulary" refused 3 "4096"
+ranks 2 "$tutti" run "$model" --prompts "$work/nowhere"
+check "no file" refused 3 "nowhere"
+
+name=layout
+ranks 2 "$tutti" run "$model" --ids 1 --tp 2 --dp 2
+check "more attention ranks than ranks" refused 2 "(dp|tp)"
+ranks 5 "$tutti" run "$model" --ids 1 --tp 5 --dp 1
+check "tp above the heads" refused 2 "tp 5 .*heads"
+ranks 2 "$tutti" run "$model" --ids 1 --memory-limit 2M
+check "does not fit into memory" refused 3 "node 0 needs .* 2\\.00 MiB"
+done_testing

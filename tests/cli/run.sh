@@ -1,0 +1,83 @@
+#!/bin/sh
+# run.sh - generating text: the shipped model's known answer, forms of input and output, what is measured and traced.
+set -u
+. "$top_srcdir/tests/cli/lib.sh"
+answer='hwloc: Hierarchical view of the machine - utilities. Hardware Locality (hwloc) provides a portable abstraction (across OS, versions, architectures, ...) of the hierarchical topology of modern architectures.'
+
+for n in 1 2 3; do
+    name="on $n ranks"
+    ranks $n "$tutti" run "$model" --chat 'What is hwloc?' --threads 1
+    check "the answer" out_is "$answer"
+    check "decode speed" err_has '^decode +[0-9]+ tokens, .* tokens/s'
+    check "read rate beside the machine's" err_has '^memory .*GB/s = [0-9]+ % of the'
+    check "layout and formats" err_has '^formats +weights .*kernels fma'
+    check "no seed for greedy text" [ "$(grep -c '^seed' "$work/err")" -eq 0 ]
+done
+
+name="input"
+printf 'The hwloc' >"$work/in"
+one "$tutti" run "$model" -n 4 --json --quiet <"$work/in"
+cp "$work/out" "$work/stdin"
+check "stdin is one prompt" exits 0
+one "$tutti" run "$model" -n 4 --json --quiet -p 'The hwloc' </dev/null
+check "as -p is" [ "$(sed 's/"timing".*//' "$work/out")" = "$(sed 's/"timing".*//' "$work/stdin")" ]
+one env TUTTI_DATADIR="$top_srcdir" "$tutti" run --ids 0,2,1091,328,326,94,83,402,38,3 -n 3 --json --quiet </dev/null
+check "the default model, by ids" out_has '^\{"prompt_ids":\[0,2,1091,328,326,94,83,402,38,3\],"ids":\[79,94,83\],"text":"hwl","finish":"length","timing":\{.*"layout":\{"ranks":1,'
+check "--quiet is quiet" [ ! -s "$work/err" ]
+one "$tutti" run "$model" --ids 5 -n 0 --json --quiet </dev/null
+check "-n 0 generates nothing" out_has '"ids":\[\],"text":"","finish":"length"'
+cat >"$work/prompts" <<'LINES'
+{"messages": [{"role": "user", "content": "What is hwloc?"}], "n": 80}
+{"ids": [5, 6, 7], "n": 2, "temperature": 0.8, "seed": 11, "top_k": 20, "top_p": 0.9, "min_p": 0.01}
+
+{"prompt": "The ", "n": 1}
+LINES
+ranks 2 "$tutti" run "$model" --prompts "$work/prompts" --json --quiet
+check "a queue: one line each" [ "$(wc -l <"$work/out")" -eq 3 ]
+check "in order, the first to its stop" [ "$(head -n 1 "$work/out" | grep -c '"text":"hwloc: Hier.*"finish":"stop"')" -eq 1 ]
+check "each with its own n and seed" [ "$(sed -n 2p "$work/out" | grep -c '"prompt_ids":\[5,6,7\],"ids":\[[0-9]*,[0-9]*\],.*"seed":11')" -eq 1 ]
+one "$tutti" run "$model" -p 'The ' -p 'A ' -n 2 --quiet </dev/null
+check "several prompts are told apart" [ "$(grep -c '^== prompt [12]$' "$work/out")" -eq 2 ]
+
+name="sampling"
+one "$tutti" run "$model" --ids 0,5 -n 20 --temperature 1 --seed 3 --json --quiet </dev/null
+first=$(sed 's/"timing".*//' "$work/out")
+ranks 2 "$tutti" run "$model" --ids 0,5 -n 20 --temperature 1 --seed 3 --json --quiet
+check "the seed decides, not the ranks" [ "$(sed 's/"timing".*//' "$work/out")" = "$first" ]
+one "$tutti" run "$model" --ids 0,5 -n 20 --temperature 1 --seed 4 --json --quiet </dev/null
+check "another seed, another text" [ "$(sed 's/"timing".*//' "$work/out")" != "$first" ]
+one "$tutti" run "$model" --ids 0,5 -n 2 --temperature 1 </dev/null
+check "a seed that nobody chose is printed" err_has '^seed +[0-9]+$'
+one "$tutti" run "$model" --ids 0,5 -n 2 --top-k 5 --quiet </dev/null
+check "top-k at temperature 0 is a warning" err_has 'warning: .*temperature'
+
+name="without a tokenizer"
+mkdir "$work/bare"
+for file in "$model"/*; do
+    case $file in */tokenizer*) ;; *) ln -s "$file" "$work/bare/" ;; esac
+done
+one "$tutti" run "$work/bare" --ids 0,2,1091,328,326,94,83,402,38,3 -n 3 --json --quiet </dev/null
+check "ids work, text is null" out_has '"ids":\[79,94,83\],"text":null'
+one "$tutti" run "$work/bare" --ids 0,2,1091,328,326,94,83,402,38,3 -n 3 --quiet </dev/null
+check "plain output is ids" out_is "79 94 83"
+ranks 2 "$tutti" run "$work/bare" -p x
+check "text is refused" refused 3 "no tokenizer.json"
+
+name="what is seen"
+ranks 2 "$tutti" run "$model" --ids 5,6 -n 3 --threads 1 --trace "$work/trace.json" --log-view --verbose 2 --quiet
+check "a line per rank" [ "$(grep -c '^tutti: rank [01]: host .*, mask .* threads' "$work/err")" -eq 2 ]
+check "a table of phases" err_has '^experts +[0-9]+ .*[0-9.]+ %'
+check "one trace" [ "$(head -c 1 "$work/trace.json")" = "{" ]
+check "that ends as it should" [ "$(tail -n 1 "$work/trace.json")" = "]}" ]
+check "with both ranks" [ "$(grep -o '"pid":[0-9]*' "$work/trace.json" | sort -u | wc -l)" -eq 2 ]
+ranks 2 "$tutti" run "$model" --ids 5 --trace "$work/no/such/folder"
+check "a trace that cannot be written" refused 2 "no/such/folder"
+
+name="output"
+if [ -w /dev/full ]; then
+    timeout 60 "$tutti" run "$model" --ids 5 -n 2 --quiet </dev/null >/dev/full 2>"$work/err"
+    code=$?
+    : >"$work/out"
+    check "a full disk is an error" refused 1 "stdout cannot be written"
+fi
+done_testing

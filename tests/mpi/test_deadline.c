@@ -1,0 +1,208 @@
+/* test_deadline.c - a rank that stops (SIGSTOP) or stays away is named, with its host, by every other rank, within the deadline, in every kind
+ * of wait; and a rank that reports a failure is named at once. */
+/* TEST ranks: 4 */
+/* TEST timeout: 100 */
+#include "mpi_test.h"
+#include <signal.h>
+#include <unistd.h>
+#include "tutti/cpu.h"
+#include "tutti/exchange.h"
+#include "ttk.h"
+
+typedef enum wait_kind { WAIT_BARRIER, WAIT_AGREE, WAIT_BCAST, WAIT_RECV, WAIT_VOTE, WAIT_GATHER, WAIT_EXCHANGE, WAIT_KINDS } wait_kind;
+static const char *const wait_names[WAIT_KINDS] = {"barrier", "agree", "bcast", "recv", "vote", "gather", "exchange"};
+
+typedef struct scenario {
+    wait_kind kind;
+    int split, victim;
+    bool stops; /* SIGSTOP; else it just stays away */
+    tt_progress progress;
+} scenario;
+
+static const double deadline_s = 1.2;
+
+typedef struct objects {
+    tt_gather *gather;
+    tt_exchange *exchange;
+} objects;
+
+static void make_objects(tt_world *world, objects *o)
+{
+    int all[TEST_MAX_RANKS];
+    int32_t rank[TEST_MAX_RANKS], local[TEST_MAX_RANKS];
+    for (int r = 0; r < test_size; r++) {
+        all[r] = rank[r] = r;
+        local[r] = 0;
+    }
+    tt_exchange_params p = {.H = 8, .K = 2, .max_tokens = 4, .source = all, .n_sources = test_size, .owner = all, .n_owners = test_size};
+    MUST(tt_gather_create(world, all, test_size, 4, &o->gather));
+    MUST(tt_exchange_create(world, &p, &o->exchange));
+    MUST(tt_exchange_set_owners(o->exchange, &(tt_owner_map){test_size, rank, local}, 1));
+}
+
+static tt_status use_exchange(tt_exchange *x, tt_status mine)
+{
+    int32_t slot[8];
+    float weight[8], row[32] = {0}, y[32];
+    for (int i = 0; i < 8; i++) {
+        slot[i] = i % test_size;
+        weight[i] = 1.0f;
+    }
+    TT_TRY(tt_exchange_prepare(x, 0, 4, slot, weight, mine));
+    TT_TRY(tt_exchange_dispatch_begin(x, 0, row, 8, NULL));
+    tt_exchange_state state = {0};
+    tt_exchange_rows rows;
+    tt_spin spin = {0};
+    while (!state.all_arrived) {
+        TT_TRY(tt_exchange_poll(x, 0, &state));
+        while (tt_exchange_next_ready(x, 0, &rows)) {
+            for (int32_t i = 0; i < rows.n; i++) {
+                tt_exchange_put_result(x, 0, &rows, i, row);
+            }
+            TT_TRY(tt_exchange_push(x, 0, &rows));
+        }
+        tt_spin_once(&spin);
+    }
+    return tt_exchange_combine_end(x, 0, y, 8, NULL);
+}
+
+static tt_status one_wait(tt_world *world, const objects *o, const scenario *s)
+{
+    int64_t value = test_rank;
+    float full[4 * TEST_MAX_RANKS] = {0};
+    tt_rect rect[TEST_MAX_RANKS];
+    switch (s->kind) {
+    case WAIT_BARRIER:
+        return tt_world_barrier(world);
+    case WAIT_AGREE:
+        return tt_world_agree(world, TT_OK);
+    case WAIT_BCAST:
+        return tt_world_bcast(world, &value, sizeof(value), s->victim);
+    case WAIT_RECV:
+        return test_rank == (s->victim + 1) % test_size ? tt_world_recv(world, s->victim, 3, &value, sizeof(value))
+                                                        : tt_world_barrier(world);
+    case WAIT_VOTE:
+        TT_TRY(tt_vote_begin(world, &value, 1));
+        return tt_vote_end(world, &value);
+    case WAIT_GATHER:
+        for (int m = 0; m < test_size; m++) {
+            rect[m] = (tt_rect){0, 1, m * 4, 4};
+        }
+        return tt_gather_exec(o->gather, full, 4 * test_size, rect, TT_GATHER_ALL, NULL);
+    default:
+        return use_exchange(o->exchange, TT_OK);
+    }
+}
+
+static void destroy_objects(objects *o)
+{
+    tt_gather_destroy(&o->gather);
+    tt_exchange_destroy(&o->exchange);
+}
+
+static tt_world *make_world(int split, tt_progress progress)
+{
+    int fake[TEST_MAX_RANKS];
+    tt_world *world = NULL;
+    test_split(split, test_size, fake);
+    tt_world_params p = {.progress = progress, .deadline_s = deadline_s, .comm_cpu = -1, .fake_node = fake};
+    MUST(tt_world_create(MPI_COMM_WORLD, &p, &world));
+    return world;
+}
+
+static void run_scenario(const scenario *s)
+{
+    tt_world *world = make_world(s->split, s->progress);
+    objects o;
+    int pid = (int)getpid(), pids[TEST_MAX_RANKS];
+    make_objects(world, &o);
+    scenario warm = *s;
+    warm.kind = s->kind == WAIT_RECV ? WAIT_BARRIER : s->kind;
+    MUST(one_wait(world, &o, &warm)); /* works while all are there */
+    MUST(tt_world_allgather(world, &pid, sizeof(pid), pids));
+    MUST(tt_world_barrier(world));
+    if (test_rank == s->victim) {
+        if (s->stops) {
+            raise(SIGSTOP); /* goes on when a survivor says so */
+        } else {
+            usleep((useconds_t)(deadline_s * 1.8e6));
+        }
+        for (int turn = 0; turn < 2000 && !tt_world_is_broken(world); turn++) { /* it is told on its next progress */
+            for (int i = 0; i < 100; i++) {
+                tt_world_progress(world);
+            }
+            usleep(1000);
+        }
+        CHECK(tt_world_barrier(world) == TT_ERR_TIMEOUT, "%s: the group is given up", wait_names[s->kind]);
+    } else {
+        double begin = MPI_Wtime();
+        tt_status st = one_wait(world, &o, s);
+        double spent = MPI_Wtime() - begin;
+        char name[TEST_MAX_RANKS], host[80];
+        snprintf(name, sizeof(name), "rank %d (", s->victim);
+        snprintf(host, sizeof(host), "(%s)", tt_world_host(world, s->victim));
+        CHECK(st == TT_ERR_TIMEOUT, "%s, split %d: %s", wait_names[s->kind], s->split, tt_status_name(st));
+        const char *found = strstr(tt_status_message(), " for ");
+        CHECK(found && strncmp(found + 5, name, strlen(name)) == 0 && strstr(found, host), "%s, split %d: '%s' should name %s",
+              wait_names[s->kind], s->split, tt_status_message(), name);
+        for (int r = 0; r < test_size && found; r++) { /* nobody else */
+            char other[32], *hit;
+            snprintf(other, sizeof(other), "rank %d (", r);
+            hit = strstr(found, other);
+            CHECK(r == s->victim || !hit || strncmp(hit - 9, "found by ", 9) == 0, "%s, split %d: '%s' names rank %d", wait_names[s->kind],
+                  s->split, tt_status_message(), r);
+        }
+        CHECK(spent < deadline_s * 1.5, "%s: %g s", wait_names[s->kind], spent);
+        /* From here on only local calls and destroy. */
+        CHECK(tt_world_is_broken(world) && tt_world_barrier(world) == TT_ERR_TIMEOUT, "%s: stays broken", wait_names[s->kind]);
+        if (s->stops && test_rank == (s->victim + 1) % test_size) {
+            usleep(200000); /* the others must find it stopped, too */
+            kill((pid_t)pids[s->victim], SIGCONT);
+        }
+    }
+    destroy_objects(&o);
+    tt_world_destroy(&world);
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+/* The status travels with the rows: all ranks stop at once and know why. */
+static void failure_travels(int split)
+{
+    tt_world *world = make_world(split, TT_PROGRESS_POLLED);
+    objects o;
+    make_objects(world, &o);
+    MUST(use_exchange(o.exchange, TT_OK));
+    double begin = MPI_Wtime();
+    tt_status st = use_exchange(o.exchange, test_rank == 1 ? TT_FAIL(TT_ERR_NUMERIC, "NaN in layer 3") : TT_OK);
+    CHECK(st == TT_ERR_PEER, "split %d: %s", split, tt_status_name(st));
+    CHECK(strstr(tt_status_message(), "rank 1 (") && strstr(tt_status_message(), "NaN in layer 3"), "%s", tt_status_message());
+    CHECK(MPI_Wtime() - begin < deadline_s, "at once");
+    destroy_objects(&o);
+    tt_world_destroy(&world);
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+int main(int argc, char **argv)
+{
+    static const scenario scenarios[] = {
+        {WAIT_BARRIER, 0, 2, true, TT_PROGRESS_POLLED}, {WAIT_BARRIER, 2, 2, true, TT_PROGRESS_CALLER},
+        {WAIT_AGREE, 3, 1, false, TT_PROGRESS_POLLED},  {WAIT_BCAST, 2, 1, true, TT_PROGRESS_POLLED},
+        {WAIT_RECV, 4, 3, true, TT_PROGRESS_POLLED},    {WAIT_VOTE, 0, 3, true, TT_PROGRESS_POLLED},
+        {WAIT_VOTE, 2, 3, true, TT_PROGRESS_POLLED},    {WAIT_VOTE, 3, 1, false, TT_PROGRESS_THREAD},
+        {WAIT_GATHER, 0, 1, true, TT_PROGRESS_POLLED},  {WAIT_GATHER, 3, 0, true, TT_PROGRESS_THREAD},
+        {WAIT_EXCHANGE, 0, 2, true, TT_PROGRESS_CALLER}, {WAIT_EXCHANGE, 2, 3, true, TT_PROGRESS_POLLED},
+        {WAIT_EXCHANGE, 4, 0, false, TT_PROGRESS_THREAD},
+    };
+    test_begin(&argc, &argv);
+    ttk_init(tt_cpu_flags());
+    if (test_size < 3) {
+        MPI_Finalize();
+        return 77;
+    }
+    for (size_t i = 0; i < sizeof(scenarios) / sizeof(scenarios[0]); i++) {
+        run_scenario(&scenarios[i]);
+    }
+    failure_travels(0);
+    failure_travels(3);
+    return test_end("deadline");
+}
