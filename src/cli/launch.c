@@ -22,6 +22,7 @@ enum {
     SPEAKER_GRACE_MS = 1000,
     NEXT_SPEAKER_MS = 500,
     MAX_GRACE_MS = 6000,
+    SLICE_MS = 50,
     CPU_LIST_BYTES = 256
 };
 
@@ -265,14 +266,24 @@ static bool group_is_lost(const tti_cli_launch *launch, tt_status status)
            status == TT_ERR_PROTOCOL || (launch->world && tt_world_is_broken(launch->world));
 }
 
+/* Returns when it is this rank's turn to tell of a broken group; mostly the job is ended before
+ * that. */
+static void wait_for_turn(int rank)
+{
+    int grace = rank > 0 ? SPEAKER_GRACE_MS + NEXT_SPEAKER_MS * (rank - 1) : 0;
+    grace = grace < MAX_GRACE_MS ? grace : MAX_GRACE_MS;
+    for (int waited = 0; waited < (was_stopped ? MAX_GRACE_MS : grace); waited += SLICE_MS) {
+        sleep_ms(SLICE_MS);
+    }
+}
+
 void tti_cli_launch_tell(tti_cli_launch *launch, tt_status status)
 {
     if (status == TT_OK) {
         return;
     }
     if (group_is_lost(launch, status)) {
-        int grace = launch->rank > 0 ? SPEAKER_GRACE_MS + NEXT_SPEAKER_MS * (launch->rank - 1) : 0;
-        sleep_ms(was_stopped || grace > MAX_GRACE_MS ? MAX_GRACE_MS : grace);
+        wait_for_turn(launch->rank);
         tti_cli_print_error();
         MPI_Abort(MPI_COMM_WORLD, tt_status_exit_code(status));
         exit(tt_status_exit_code(status)); /* MPI_Abort is not required to end us */
