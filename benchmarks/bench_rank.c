@@ -1,5 +1,6 @@
-/* bench_rank.c - start and end of a benchmark's ranks. Cores are given as the tutti program gives them: ranks of one node that share an
- * affinity mask divide it, a rank that the launcher bound keeps what it has. */
+/* bench_rank.c - start and end of a benchmark's ranks. Cores are given as the tutti program gives
+ * them: ranks of one node that share an affinity mask divide it, a rank that the launcher bound
+ * keeps what it has. */
 #include "bench_rank.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +9,8 @@
 
 enum {
     READ_REPEATS = 5, /* the best of them counts */
-    CACHES_READ = 4   /* the buffer of one measurement in last-level caches, see tt_topology_measure_read */
+    CACHES_READ =
+        4 /* the buffer of one measurement in last-level caches, see tt_topology_measure_read */
 };
 
 void bench_must(tt_status status)
@@ -43,11 +45,13 @@ static void place_threads(bench_rank *b, int n_threads)
     bench_must(tt_topology_place(b->topology, before, b->n_sharing, own_mask, n_threads, &b->cpus));
 }
 
-void bench_rank_begin(bench_rank *b, int n_lanes, int n_threads, tt_progress progress, double deadline_s)
+void bench_rank_begin(bench_rank *b, int n_lanes, int n_threads, tt_progress progress,
+                      double deadline_s)
 {
-    *b = (bench_rank){.progress = progress, .deadline_s = deadline_s};
+    *b = (bench_rank){.n_lanes = n_lanes, .progress = progress, .deadline_s = deadline_s};
     /* Two lanes may each have a communication thread, and those do not know of each other. */
-    int wanted = n_lanes > 1 ? MPI_THREAD_MULTIPLE : MPI_THREAD_SERIALIZED, provided = MPI_THREAD_SINGLE;
+    int wanted = n_lanes > 1 ? MPI_THREAD_MULTIPLE : MPI_THREAD_SERIALIZED,
+        provided = MPI_THREAD_SINGLE;
     MPI_Init_thread(NULL, NULL, wanted, &provided);
     MPI_Comm_rank(MPI_COMM_WORLD, &b->rank);
     MPI_Comm_size(MPI_COMM_WORLD, &b->size);
@@ -58,9 +62,11 @@ void bench_rank_begin(bench_rank *b, int n_lanes, int n_threads, tt_progress pro
     if (provided < wanted && progress == TT_PROGRESS_AUTO) {
         b->progress = provided < MPI_THREAD_SERIALIZED ? TT_PROGRESS_CALLER : TT_PROGRESS_POLLED;
     }
-    bool is_refused = provided < wanted && (progress == TT_PROGRESS_THREAD || provided < MPI_THREAD_SERIALIZED);
+    bool is_refused =
+        provided < wanted && (progress == TT_PROGRESS_THREAD || provided < MPI_THREAD_SERIALIZED);
     bench_must(is_refused && progress != TT_PROGRESS_AUTO && progress != TT_PROGRESS_CALLER
-                   ? TT_FAIL(TT_ERR_USAGE, "this MPI does not let that many threads call it: --progress caller")
+                   ? TT_FAIL(TT_ERR_USAGE,
+                             "this MPI does not let that many threads call it: --progress caller")
                    : TT_OK);
 }
 
@@ -84,7 +90,26 @@ static int *nodes_of_ranks(const bench_rank *b, const tt_world *world)
     return node;
 }
 
-void bench_rank_load(bench_rank *b, const char *path, tt_layout_params params, const tt_world *world)
+/* Each lane holds the weights once more. */
+static void check_fit(const bench_rank *b, tt_world *world)
+{
+    uint64_t mine =
+        tt_topology_get_info(b->topology)->memory_available_bytes / (uint64_t)b->n_lanes;
+    uint64_t *of_rank = calloc((size_t)b->size, sizeof(*of_rank));
+    uint64_t *of_node = calloc((size_t)tt_world_n_nodes(world), sizeof(*of_node));
+    bench_must(of_rank && of_node ? TT_OK
+                                  : TT_FAIL(TT_ERR_NOMEM, "no memory for %d ranks", b->size));
+    bench_must(tt_world_allgather(world, &mine, sizeof(mine), of_rank));
+    for (int r = 0; r < b->size; r++) {
+        uint64_t *node = &of_node[tt_world_node(world, r)];
+        *node = *node == 0 || of_rank[r] < *node ? of_rank[r] : *node;
+    }
+    bench_must(tt_plan_check_fit(b->model, b->layout, of_node));
+    free(of_rank);
+    free(of_node);
+}
+
+void bench_rank_load(bench_rank *b, const char *path, tt_layout_params params, tt_world *world)
 {
     bench_must(tt_model_open(path, &b->model));
     int *node_of_rank = nodes_of_ranks(b, world);
@@ -92,17 +117,19 @@ void bench_rank_load(bench_rank *b, const char *path, tt_layout_params params, c
     params.node_of_rank = node_of_rank;
     bench_must(tt_layout_create(tt_model_arch(b->model), &params, &b->layout));
     free(node_of_rank);
+    check_fit(b, world);
     /* A communication thread of its own wants a core of its own. */
     int n_threads = b->cpus.n_threads;
     if (tt_world_progress_mode(world) == TT_PROGRESS_THREAD && n_threads > 1) {
         n_threads--;
     }
-    tt_stream_params stream = {.name = "compute", .n_threads = n_threads, .join_caller = true, .cpu = b->cpus.cpu};
+    tt_stream_params stream = {
+        .name = "compute", .n_threads = n_threads, .join_caller = true, .cpu = b->cpus.cpu};
     bench_must(tt_stream_create(&stream, &b->compute));
 }
 
-void bench_rank_default_layout(const bench_rank *b, tt_layout_params params, const tt_world *world, int *dp_out,
-                               int *tp_out)
+void bench_rank_default_layout(const bench_rank *b, tt_layout_params params, const tt_world *world,
+                               int *dp_out, int *tp_out)
 {
     int *node_of_rank = nodes_of_ranks(b, world);
     tt_layout *layout = NULL;
@@ -154,7 +181,8 @@ double bench_rank_measure_read(const bench_rank *b, tt_world *world)
     double bytes_per_s = 0.0;
     if (!too_little) {
         bench_must(tt_world_barrier(world)); /* all read at the same time */
-        bench_must(tt_topology_measure_read(b->topology, b->cpus.n_threads, READ_REPEATS, &bytes_per_s));
+        bench_must(
+            tt_topology_measure_read(b->topology, b->cpus.n_threads, READ_REPEATS, &bytes_per_s));
         bench_must(tt_world_barrier(world));
     }
     return bytes_per_s;

@@ -1,8 +1,9 @@
-/* bench_rank.h - what every rank of a benchmark is: MPI, its cores, a model on a layout, and lanes.
+/* bench_rank.h - what every rank of a benchmark is: MPI, its cores, a model on a layout, and
+ * lanes.
  *
- * A lane is a world of its own with an engine in it. Two lanes differ in the injected delay alone and live side by side on the same
- * ranks, threads and files, so that their steps can be timed in turn.
- * Errors end the program on all ranks: a benchmark has nothing to save. */
+ * A lane is a world of its own with an engine in it. Two lanes differ in the injected delay alone
+ * and live side by side on the same ranks, threads and files, so that their steps can be timed in
+ * turn. Errors end the program on all ranks: a benchmark has nothing to save. */
 #ifndef TUTTI_BENCH_RANK_H
 #define TUTTI_BENCH_RANK_H
 #include <stdbool.h>
@@ -11,15 +12,15 @@
 #include "tutti/tutti.h"
 
 typedef struct bench_rank {
-    int rank, size;
+    int rank, size, n_lanes; /* n_lanes: at once */
     tt_topology *topology;
     tt_placement_cpus cpus;
-    int n_sharing;       /* ranks that share this rank's affinity mask on its machine */
+    int n_sharing;        /* ranks that share this rank's affinity mask on its machine */
     tt_progress progress; /* as asked */
     double deadline_s;
     tt_model *model;
     tt_layout *layout;
-    tt_stream *compute;  /* of all lanes: one works at a time */
+    tt_stream *compute;   /* of all lanes: one works at a time */
     tt_logits_hook *hook; /* of all engines; set before the first lane is opened */
     void *hook_arg;
 } bench_rank;
@@ -33,12 +34,17 @@ typedef struct bench_lane {
 /* Prints the message and ends all ranks unless status is TT_OK. */
 void bench_must(tt_status status);
 
-/* Starts MPI for that many lanes at once and finds this rank's cores; n_threads 0 = a fair share. MPI: collective. */
-void bench_rank_begin(bench_rank *b, int n_lanes, int n_threads, tt_progress progress, double deadline_s);
-/* Opens the model and makes the layout for the ranks and nodes of `world`; n_ranks and node_of_rank are filled in. */
-void bench_rank_load(bench_rank *b, const char *path, tt_layout_params params, const tt_world *world);
+/* Starts MPI for that many lanes at once and finds this rank's cores; n_threads 0 = a fair share.
+ * MPI: collective. */
+void bench_rank_begin(bench_rank *b, int n_lanes, int n_threads, tt_progress progress,
+                      double deadline_s);
+/* Opens the model and makes the layout for the ranks and nodes of `world`; n_ranks and
+ * node_of_rank are filled in. Ends with a message if all lanes together do not fit into memory.
+ * MPI: collective. */
+void bench_rank_load(bench_rank *b, const char *path, tt_layout_params params, tt_world *world);
 /* The layout that tutti would choose for this many sequences. */
-void bench_rank_default_layout(const bench_rank *b, tt_layout_params params, const tt_world *world, int *dp_out, int *tp_out);
+void bench_rank_default_layout(const bench_rank *b, tt_layout_params params, const tt_world *world,
+                               int *dp_out, int *tp_out);
 void bench_rank_end(bench_rank *b);
 
 /* A world with this delay. MPI: collective. */
@@ -47,7 +53,8 @@ void bench_lane_open(bench_lane *lane, const bench_rank *b, int64_t delay_ns);
 void bench_lane_load(bench_lane *lane, bench_rank *b);
 void bench_lane_close(bench_lane *lane);
 
-/* What this rank can read from memory while all others read too, in bytes per second; 0 if the buffers do not fit. MPI: collective. */
+/* What this rank can read from memory while all others read too, in bytes per second; 0 if the
+ * buffers do not fit. MPI: collective. */
 double bench_rank_measure_read(const bench_rank *b, tt_world *world);
 
 #endif

@@ -1,10 +1,13 @@
-/* bench_step.c - times decode steps of a batch, in one lane or in two that differ in the injected delay alone.
+/* bench_step.c - times decode steps of a batch, in one lane or in two that differ in the injected
+ * delay alone.
  *
- * One measurement: B sequences get random prompts and are decoded; steps are timed in blocks, on rank 0 from the end of one step to
- * the end of the next. With --delays there are two lanes, 0 and d, and blocks alternate between them (the order turns with each
- * round), so a drift of the machine meets both. Every sequence is forced to a token that depends on its prompt and position alone, so
- * both lanes and all layouts route alike, and routing does not collapse into a loop as greedy text of random weights does.
- * Prints JSON, one object a line: one about the run, then one per measurement with every sample and the totals of all phases. */
+ * One measurement: B sequences get random prompts and are decoded; steps are timed in blocks, on
+ * rank 0 from the end of one step to the end of the next. With --delays there are two lanes, 0
+ * and d, and blocks alternate between them (the order turns with each round), so a drift of the
+ * machine meets both. Every sequence is forced to a token that depends on its prompt and position
+ * alone, so both lanes and all layouts route alike, and routing does not collapse into a loop as
+ * greedy text of random weights does. Prints JSON, one object a line: one about the run, then one
+ * per measurement with every sample and the totals of all phases. */
 #define _GNU_SOURCE
 #include "config.h"
 #include "bench_rank.h"
@@ -46,28 +49,40 @@ typedef struct settings {
 #define AT(field) offsetof(settings, field)
 static const tt_option options[] = {
     {"help", 'h', TT_OPTION_FLAG, AT(help), NULL, 0, 0, NULL, NULL, "print this help"},
-    {"batch", 'b', TT_OPTION_STRING, AT(batch), "1", 0, 0, NULL, "LIST", "sequences over all groups, as 1,8,32"},
-    {"prompt", 'p', TT_OPTION_INT, AT(prompt), "64", PROMPT_KEY, 1e6, NULL, "N", "tokens of each prompt"},
+    {"batch", 'b', TT_OPTION_STRING, AT(batch), "1", 0, 0, NULL, "LIST",
+     "sequences over all groups, as 1,8,32"},
+    {"prompt", 'p', TT_OPTION_INT, AT(prompt), "64", PROMPT_KEY, 1e6, NULL, "N",
+     "tokens of each prompt"},
     {"block", 0, TT_OPTION_INT, AT(block), "10", 1, 1e5, NULL, "N", "timed steps in a row"},
-    {"rounds", 0, TT_OPTION_INT, AT(rounds), "7", 1, 1e4, NULL, "N", "blocks (with --delays: pairs of blocks)"},
-    {"seconds", 0, TT_OPTION_FLOAT, AT(seconds), "0", 0, 3600, NULL, "S", "more rounds until S, at most 8 times as many"},
-    {"warmup", 0, TT_OPTION_INT, AT(warmup), "3", 0, 1e5, NULL, "N", "steps before the first block"},
+    {"rounds", 0, TT_OPTION_INT, AT(rounds), "7", 1, 1e4, NULL, "N",
+     "blocks (with --delays: pairs of blocks)"},
+    {"seconds", 0, TT_OPTION_FLOAT, AT(seconds), "0", 0, 3600, NULL, "S",
+     "more rounds until S, at most 8 times as many"},
+    {"warmup", 0, TT_OPTION_INT, AT(warmup), "3", 0, 1e5, NULL, "N",
+     "steps before the first block"},
     {"delays", 0, TT_OPTION_STRING, AT(delays), NULL, 0, 0, NULL, "LIST",
      "pairs of delay 0 and d: 50us, or 0.5x the shared expert's time per layer"},
-    {"trace", 0, TT_OPTION_STRING, AT(trace), NULL, 0, 0, NULL, "FILE", "timeline of one more block of the last lane"},
-    {"read", 0, TT_OPTION_FLAG, AT(read), NULL, 0, 0, NULL, NULL, "measure the ranks' read bandwidth, all at once"},
+    {"trace", 0, TT_OPTION_STRING, AT(trace), NULL, 0, 0, NULL, "FILE",
+     "timeline of one more block of the last lane"},
+    {"read", 0, TT_OPTION_FLAG, AT(read), NULL, 0, 0, NULL, NULL,
+     "measure the ranks' read bandwidth, all at once"},
     {"seed", 0, TT_OPTION_INT, AT(seed), "1", 0, 9e18, NULL, "N", "of prompts and tokens"},
-    {"threads", 0, TT_OPTION_INT, AT(threads), "0", 0, 1024, NULL, "N", "per rank; 0 = its share of the cores"},
+    {"threads", 0, TT_OPTION_INT, AT(threads), "0", 0, 1024, NULL, "N",
+     "per rank; 0 = its share of the cores"},
     {"dp", 0, TT_OPTION_INT, AT(dp), "0", 0, 65536, NULL, "D", "data-parallel groups; 0 = choose"},
     {"tp", 0, TT_OPTION_INT, AT(tp), "0", 0, 65536, NULL, "T", "ranks of a group; 0 = choose"},
     {"ep", 0, TT_OPTION_INT, AT(ep), "0", 0, 65536, NULL, "E", "expert ranks; 0 = all"},
-    {"etp", 0, TT_OPTION_INT, AT(etp), "0", 0, 65536, NULL, "N", "ranks that split an expert; 0 = choose"},
-    {"prefill-chunk", 0, TT_OPTION_INT, AT(chunk), "128", 1, 1e6, NULL, "N", "prompt tokens per group and step"},
-    {"progress", 0, TT_OPTION_ENUM, AT(progress), "auto", 0, 0, "auto|thread|polled|caller", "MODE", "who calls MPI"},
+    {"etp", 0, TT_OPTION_INT, AT(etp), "0", 0, 65536, NULL, "N",
+     "ranks that split an expert; 0 = choose"},
+    {"prefill-chunk", 0, TT_OPTION_INT, AT(chunk), "128", 1, 1e6, NULL, "N",
+     "prompt tokens per group and step"},
+    {"progress", 0, TT_OPTION_ENUM, AT(progress), "auto", 0, 0, "auto|thread|polled|caller", "MODE",
+     "who calls MPI"},
     {"wire", 0, TT_OPTION_ENUM, AT(wire), "f32", 0, 0, "f32|bf16", "FORMAT", "rows to experts"},
     {"wire-back", 0, TT_OPTION_ENUM, AT(wire_back), "f32", 0, 0, "f32|bf16", "FORMAT", "results"},
     {"kv", 0, TT_OPTION_ENUM, AT(kv), "f32", 0, 0, "f32|bf16", "FORMAT", "cached keys and values"},
-    {"deadline", 0, TT_OPTION_FLOAT, AT(deadline_s), "60", 0.1, 86400, NULL, "S", "seconds before a wait is given up"},
+    {"deadline", 0, TT_OPTION_FLOAT, AT(deadline_s), "60", 0.1, 86400, NULL, "S",
+     "seconds before a wait is given up"},
     {.name = NULL}};
 
 typedef struct delay {
@@ -87,7 +102,7 @@ typedef struct lane {
     bool *has_spoken;           /* has_spoken[batch], rank 0 */
     uint64_t first_id;          /* request ids of a batch follow each other */
     totals totals;
-    uint64_t *step_ns;          /* step_ns[max_rounds * block], rank 0 */
+    uint64_t *step_ns; /* step_ns[max_rounds * block], rank 0 */
 } lane;
 
 typedef struct bench {
@@ -119,8 +134,10 @@ static int32_t random_token(uint64_t key, int64_t position, int64_t V)
     return (int32_t)(mix(key + (uint64_t)position * UINT64_C(0x9e3779b97f4a7c15)) % (uint64_t)V);
 }
 
-/* The next token hangs on the prompt and the position, not on the request's number: lanes count requests differently. */
-static void force_token(void *arg, uint64_t request_id, const int32_t *ids, int64_t n_ids, float *logits, int64_t V)
+/* The next token hangs on the prompt and the position, not on the request's number: lanes count
+ * requests differently. */
+static void force_token(void *arg, uint64_t request_id, const int32_t *ids, int64_t n_ids,
+                        float *logits, int64_t V)
 {
     (void)request_id;
     uint64_t key = *(const uint64_t *)arg;
@@ -132,8 +149,10 @@ static void force_token(void *arg, uint64_t request_id, const int32_t *ids, int6
 
 /* ---- options ---- */
 
-/* Numbers parted by commas, each followed by at most a unit; unit_out may be NULL if none is allowed. */
-static int parse_list(const char *option, const char *text, int max_n, double *value_out, char (*unit_out)[4])
+/* Numbers parted by commas, each followed by at most a unit; unit_out may be NULL if none is
+ * allowed. */
+static int parse_list(const char *option, const char *text, int max_n, double *value_out,
+                      char (*unit_out)[4])
 {
     int n = 0;
     for (const char *at = text; *at; n++) {
@@ -141,8 +160,10 @@ static int parse_list(const char *option, const char *text, int max_n, double *v
         errno = 0;
         double value = strtod(at, &end);
         size_t unit = strcspn(end, ",");
-        bool is_bad = end == at || errno || value < 0.0 || !isfinite(value) || n == max_n || unit > (unit_out ? 3 : 0);
-        bench_must(is_bad ? TT_FAIL(TT_ERR_USAGE, "--%s %s: not a list of at most %d numbers", option, text, max_n)
+        bool is_bad = end == at || errno || value < 0.0 || !isfinite(value) || n == max_n ||
+                      unit > (unit_out ? 3 : 0);
+        bench_must(is_bad ? TT_FAIL(TT_ERR_USAGE, "--%s %s: not a list of at most %d numbers",
+                                    option, text, max_n)
                           : TT_OK);
         value_out[n] = value;
         if (unit_out) {
@@ -159,6 +180,7 @@ static void read_lists(bench *b)
     double value[MAX_DELAYS > MAX_BATCHES ? MAX_DELAYS : MAX_BATCHES];
     char unit[MAX_DELAYS][4];
     b->n_batches = parse_list("batch", b->s.batch, MAX_BATCHES, value, NULL);
+    bench_must(b->n_batches == 0 ? TT_FAIL(TT_ERR_USAGE, "--batch is empty") : TT_OK);
     for (int i = 0; i < b->n_batches; i++) {
         b->batch[i] = (int64_t)value[i];
         bench_must(b->batch[i] < 1 || b->batch[i] > 65536
@@ -174,12 +196,14 @@ static void read_lists(bench *b)
                        : TT_OK);
         b->delay[i] = (delay){is_x ? value[i] : value[i] * NS_PER_US, is_x};
         bench_must(is_x && i == 0 && value[i] != 0.0
-                       ? TT_FAIL(TT_ERR_USAGE, "--delays %s: begin with 0, which measures what x is", b->s.delays)
+                       ? TT_FAIL(TT_ERR_USAGE,
+                                 "--delays %s: begin with 0, which measures what x is", b->s.delays)
                        : TT_OK);
     }
-    bench_must(b->n_delays > 0 && getenv("TUTTI_INJECT_DELAY_US")
-                   ? TT_FAIL(TT_ERR_USAGE, "TUTTI_INJECT_DELAY_US is set: it would delay both lanes")
-                   : TT_OK);
+    bench_must(
+        b->n_delays > 0 && getenv("TUTTI_INJECT_DELAY_US")
+            ? TT_FAIL(TT_ERR_USAGE, "TUTTI_INJECT_DELAY_US is set: it would delay both lanes")
+            : TT_OK);
 }
 
 /* ---- requests ---- */
@@ -206,7 +230,8 @@ static void submit(bench *b, lane *l, int64_t batch)
         for (int64_t t = 0; t < b->s.prompt; t++) {
             prompt[t] = random_token(key, t, tt_model_arch(b->r.model)->V);
         }
-        tt_request request = {.prompt = prompt, .n_prompt = b->s.prompt, .max_new = b->context - b->s.prompt};
+        tt_request request = {
+            .prompt = prompt, .n_prompt = b->s.prompt, .max_new = b->context - b->s.prompt};
         bench_must(tt_engine_submit(l->b.engine, &request, &id));
         l->first_id = i == 0 ? id : l->first_id;
     }
@@ -280,9 +305,10 @@ static void run_block(bench *b, lane *l, int64_t batch, uint64_t *ns)
         for (int64_t i = 0; i < b->s.block; i++) {
             step(l);
             uint64_t now = tt_now_ns();
-            bench_must(l->n_tokens == batch ? TT_OK
-                                            : TT_FAIL(TT_ERR_STATE, "a step gave %lld tokens to %lld sequences",
-                                                      (long long)l->n_tokens, (long long)batch));
+            bench_must(l->n_tokens == batch
+                           ? TT_OK
+                           : TT_FAIL(TT_ERR_STATE, "a step gave %lld tokens to %lld sequences",
+                                     (long long)l->n_tokens, (long long)batch));
             if (ns) {
                 ns[i] = now - before;
             }
@@ -301,7 +327,8 @@ static void run_block(bench *b, lane *l, int64_t batch, uint64_t *ns)
     }
 }
 
-/* Rank 0's spans, then the others', each rank in its turn; the file must be one that all ranks see. */
+/* Rank 0's spans, then the others', each rank in its turn; the file must be one that all ranks
+ * see. */
 static void write_trace(bench *b, lane *l, int64_t batch)
 {
     bench_must(tt_trace_enable(TRACE_SPANS));
@@ -311,14 +338,18 @@ static void write_trace(bench *b, lane *l, int64_t batch)
     for (int r = 0; r < b->r.size; r++) {
         if (r == b->r.rank) {
             FILE *out = fopen(b->s.trace, r == 0 ? "w" : "a");
-            bench_must(out ? TT_OK : TT_FAIL(TT_ERR_IO, "%s cannot be written: %s", b->s.trace, strerror(errno)));
+            bench_must(
+                out ? TT_OK
+                    : TT_FAIL(TT_ERR_IO, "%s cannot be written: %s", b->s.trace, strerror(errno)));
             fputs(r == 0 ? "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n" : "", out);
             bench_must(tt_trace_write(out, r, tt_world_host(l->b.world, r), origin_ns));
             if (r == b->r.size - 1) {
-                fputs("{\"name\":\"process_labels\",\"ph\":\"M\",\"pid\":0,\"args\":{\"labels\":\"bench_step\"}}\n]}\n",
+                fputs("{\"name\":\"process_labels\",\"ph\":\"M\",\"pid\":0,\"args\":{\"labels\":"
+                      "\"bench_step\"}}\n]}\n",
                       out);
             }
-            bench_must(fclose(out) == 0 ? TT_OK : TT_FAIL(TT_ERR_IO, "%s cannot be written", b->s.trace));
+            bench_must(fclose(out) == 0 ? TT_OK
+                                        : TT_FAIL(TT_ERR_IO, "%s cannot be written", b->s.trace));
         }
         bench_must(tt_world_barrier(l->b.world));
     }
@@ -348,9 +379,10 @@ static void *gather(bench *b, const void *mine, size_t bytes)
 static json_t *layout_json(const bench *b)
 {
     const tt_layout *l = b->r.layout;
-    return json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:I, s:s}", "ranks", l->n_ranks, "nodes", l->n_nodes, "dp",
-                     l->dp, "tp", l->tp, "groups", l->n_groups, "etp", l->etp, "context", (json_int_t)l->context,
-                     "max_batch", (json_int_t)l->max_batch, "why", l->why);
+    return json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:I, s:s}", "ranks", l->n_ranks, "nodes",
+                     l->n_nodes, "dp", l->dp, "tp", l->tp, "groups", l->n_groups, "etp", l->etp,
+                     "context", (json_int_t)l->context, "max_batch", (json_int_t)l->max_batch,
+                     "why", l->why);
 }
 
 static json_t *model_json(const bench *b)
@@ -359,11 +391,12 @@ static json_t *model_json(const bench *b)
     int64_t total = 0, active = 0;
     tt_model_count_parameters(b->r.model, &total, &active);
     return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "path",
-                     tt_model_path(b->r.model), "architecture", a->name, "layers", (json_int_t)a->L, "moe_layers",
-                     (json_int_t)b->n_moe_layers, "hidden", (json_int_t)a->H, "heads", (json_int_t)a->Nq,
-                     "vocabulary", (json_int_t)a->V, "experts", (json_int_t)a->E, "chosen", (json_int_t)a->K,
-                     "expert_width", (json_int_t)a->F, "shared_width", (json_int_t)a->F_shared, "parameters",
-                     (json_int_t)total, "active_parameters", (json_int_t)active);
+                     tt_model_path(b->r.model), "architecture", a->name, "layers", (json_int_t)a->L,
+                     "moe_layers", (json_int_t)b->n_moe_layers, "hidden", (json_int_t)a->H, "heads",
+                     (json_int_t)a->Nq, "vocabulary", (json_int_t)a->V, "experts", (json_int_t)a->E,
+                     "chosen", (json_int_t)a->K, "expert_width", (json_int_t)a->F, "shared_width",
+                     (json_int_t)a->F_shared, "parameters", (json_int_t)total, "active_parameters",
+                     (json_int_t)active);
 }
 
 static json_t *machine_json(const bench *b)
@@ -374,15 +407,16 @@ static json_t *machine_json(const bench *b)
     int n = 0;
     MPI_Get_library_version(mpi, &n);
     mpi[strcspn(mpi, "\n")] = 0;
-    return json_pack("{s:s, s:s, s:i, s:i, s:f, s:i, s:b, s:s, s:I, s:I, s:I, s:s, s:s, s:s, s:s, s:s, s:b}", "host",
-                     tt_world_host(b->lane[0].b.world, 0), "cpu", tt_cpu_name(), "cores_of_rank_0", i->n_cores,
-                     "cpus_host", i->n_cpus_host, "cpu_quota", i->cpu_quota, "threads",
-                     tt_stream_n_threads(b->r.compute), "cores_shared", b->r.cpus.shared, "progress",
-                     modes[tt_world_progress_mode(b->lane[0].b.world)], "l3_bytes", (json_int_t)i->l3_bytes,
-                     "memory_bytes", (json_int_t)i->memory_bytes, "memory_available_bytes",
-                     (json_int_t)i->memory_available_bytes, "kernels", ttk_set_name(), "isa", ttk.isa, "compiler",
-                     TT_CONFIGURE_CC " " __VERSION__, "flags", TT_CONFIGURE_CFLAGS, "mpi", mpi, "debug_build",
-                     IS_DEBUG_BUILD);
+    return json_pack(
+        "{s:s, s:s, s:i, s:i, s:f, s:i, s:b, s:s, s:I, s:I, s:I, s:s, s:s, s:s, s:s, s:s, s:b}",
+        "host", tt_world_host(b->lane[0].b.world, 0), "cpu", tt_cpu_name(), "cores_of_rank_0",
+        i->n_cores, "cpus_host", i->n_cpus_host, "cpu_quota", i->cpu_quota, "threads",
+        tt_stream_n_threads(b->r.compute), "cores_shared", b->r.cpus.shared, "progress",
+        modes[tt_world_progress_mode(b->lane[0].b.world)], "l3_bytes", (json_int_t)i->l3_bytes,
+        "memory_bytes", (json_int_t)i->memory_bytes, "memory_available_bytes",
+        (json_int_t)i->memory_available_bytes, "kernels", ttk_set_name(), "isa", ttk.isa,
+        "compiler", TT_CONFIGURE_CC " " __VERSION__, "flags", TT_CONFIGURE_CFLAGS, "mpi", mpi,
+        "debug_build", IS_DEBUG_BUILD);
 }
 
 static tt_layout_params layout_params(const bench *b)
@@ -408,7 +442,8 @@ static json_t *default_layouts_json(const bench *b)
         tt_layout_params params = layout_params(b);
         params.max_batch = b->batch[i];
         bench_rank_default_layout(&b->r, params, b->lane[0].b.world, &dp, &tp);
-        json_array_append_new(list, json_pack("{s:I, s:i, s:i}", "batch", (json_int_t)b->batch[i], "dp", dp, "tp", tp));
+        json_array_append_new(list, json_pack("{s:I, s:i, s:i}", "batch", (json_int_t)b->batch[i],
+                                              "dp", dp, "tp", tp));
     }
     return list;
 }
@@ -433,10 +468,11 @@ static void print_run(bench *b, double read_bytes_per_s)
                 json_array_append_new(read, json_real(all[r].read_bytes_per_s));
             }
         }
-        print_json(json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "record", "run", "version",
-                             PACKAGE_VERSION, "model", model_json(b), "layout", layout_json(b), "default_layouts",
-                             default_layouts_json(b), "machine", machine_json(b), "read_bytes_per_s", read,
-                             "held_bytes", held, "load_s", load));
+        print_json(json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "record", "run",
+                             "version", PACKAGE_VERSION, "model", model_json(b), "layout",
+                             layout_json(b), "default_layouts", default_layouts_json(b), "machine",
+                             machine_json(b), "read_bytes_per_s", read, "held_bytes", held,
+                             "load_s", load));
     }
     free(all);
 }
@@ -471,7 +507,8 @@ static json_t *samples_json(const bench *b, const lane *l, int64_t n_rounds)
     for (int64_t round = 0; round < n_rounds; round++) {
         json_t *block = json_array();
         for (int64_t i = 0; i < b->s.block; i++) {
-            json_array_append_new(block, json_integer((json_int_t)l->step_ns[round * b->s.block + i]));
+            json_array_append_new(block,
+                                  json_integer((json_int_t)l->step_ns[round * b->s.block + i]));
         }
         json_array_append_new(blocks, block);
     }
@@ -494,17 +531,20 @@ static void print_measurement(bench *b, int64_t batch, int64_t n_rounds)
             b->shared_ns = (double)shared_ns / layers; /* alike on all ranks */
         }
         if (b->r.rank == 0) {
-            json_array_append_new(
-                lanes, json_pack("{s:f, s:o, s:I, s:I, s:o}", "delay_us", (double)l->b.delay_ns / NS_PER_US, "step_ns",
-                                 samples_json(b, l, n_rounds), "steps_in_phases", (json_int_t)l->totals.steps,
-                                 "bytes_read", (json_int_t)bytes, "phases", phases_json(b, all)));
+            json_array_append_new(lanes,
+                                  json_pack("{s:f, s:o, s:I, s:I, s:o}", "delay_us",
+                                            (double)l->b.delay_ns / NS_PER_US, "step_ns",
+                                            samples_json(b, l, n_rounds), "steps_in_phases",
+                                            (json_int_t)l->totals.steps, "bytes_read",
+                                            (json_int_t)bytes, "phases", phases_json(b, all)));
         }
         free(all);
     }
     if (b->r.rank == 0) {
-        print_json(json_pack("{s:s, s:I, s:I, s:I, s:I, s:o}", "record", "steps", "batch", (json_int_t)batch, "prompt",
-                             (json_int_t)b->s.prompt, "block", (json_int_t)b->s.block, "rounds", (json_int_t)n_rounds,
-                             "lanes", lanes));
+        print_json(json_pack("{s:s, s:I, s:I, s:I, s:I, s:o}", "record", "steps", "batch",
+                             (json_int_t)batch, "prompt", (json_int_t)b->s.prompt, "block",
+                             (json_int_t)b->s.block, "rounds", (json_int_t)n_rounds, "lanes",
+                             lanes));
     } else {
         json_decref(lanes);
     }
@@ -543,7 +583,8 @@ static void measure_delay(bench *b, int64_t batch, const delay *d, bool is_last)
 {
     bool is_known = !d->is_of_shared || b->shared_ns > 0.0;
     bench_must(is_known ? TT_OK
-                        : TT_FAIL(TT_ERR_USAGE, "no time of a shared expert was measured: write --delays in us"));
+                        : TT_FAIL(TT_ERR_USAGE,
+                                  "no time of a shared expert was measured: write --delays in us"));
     int64_t delay_ns = (int64_t)(d->is_of_shared ? d->value * b->shared_ns : d->value);
     bench_lane_open(&b->lane[1].b, &b->r, delay_ns);
     bench_lane_load(&b->lane[1].b, &b->r);
@@ -556,7 +597,7 @@ static void measure_delay(bench *b, int64_t batch, const delay *d, bool is_last)
     b->n_lanes = 1;
 }
 
-/* Steps that a measurement takes in all, and so the context; a short context leaves fewer rounds. */
+/* Steps that a measurement takes, and so the context; a short context leaves fewer rounds. */
 static void size_up(bench *b, const char *path)
 {
     tt_model *model = NULL;
@@ -564,12 +605,14 @@ static void size_up(bench *b, const char *path)
     int64_t prefill = b->max_batch * b->s.prompt / b->s.chunk + SPARE_STEPS;
     int64_t before = b->s.prompt + prefill + b->s.warmup, per_round = b->s.block + 1;
     int64_t rounds = b->s.seconds > 0.0 ? b->s.rounds * MAX_STRETCH : b->s.rounds;
-    int64_t traced = b->s.trace ? 1 : 0, room = (tt_model_arch(model)->context - before) / per_round - traced;
+    int64_t traced = b->s.trace ? 1 : 0,
+            room = (tt_model_arch(model)->context - before) / per_round - traced;
     b->max_rounds = rounds < room ? rounds : room;
     bench_must(b->max_rounds >= b->s.rounds
                    ? TT_OK
                    : TT_FAIL(TT_ERR_USAGE,
-                             "%lld rounds of %lld steps do not fit behind a prompt of %lld: the context is %lld",
+                             "%lld rounds of %lld steps do not fit behind a prompt of %lld: the "
+                             "context is %lld",
                              (long long)b->s.rounds, (long long)b->s.block, (long long)b->s.prompt,
                              (long long)tt_model_arch(model)->context));
     b->context = before + (b->max_rounds + traced) * per_round;
@@ -633,7 +676,8 @@ int main(int argc, char **argv)
         free(positional);
         return tt_status_exit_code(status);
     }
-    bench_rank_begin(&b.r, b.s.delays ? MAX_LANES : 1, (int)b.s.threads, (tt_progress)b.s.progress, b.s.deadline_s);
+    bench_rank_begin(&b.r, b.s.delays ? MAX_LANES : 1, (int)b.s.threads, (tt_progress)b.s.progress,
+                     b.s.deadline_s);
     read_lists(&b);
     run(&b, positional[0]);
     free(positional);

@@ -1,10 +1,12 @@
-/* make_model.c - writes a checkpoint of a known shape with random weights: speed can be measured without a trained model.
+/* make_model.c - writes a checkpoint of a known shape with random weights: speed can be measured
+ * without a trained model.
  *
- * Only widths and routing matter for speed, so the weights are drawn such that numbers stay tame and experts are chosen
- * about evenly: normal with std 0.6 / sqrt(inputs), norms of one, embeddings of std 1, no choice bias. Element i of
- * tensor t is a hash of (seed, t, i): any part could be made alone, and a file is the same everywhere.
- * Normal numbers come from a table of 4096 quantiles, scaled and rounded to bf16 once per tensor, so a number costs a
- * quarter of a hash and a look-up. Needs nothing but the C library. */
+ * Only widths and routing matter for speed, so the weights are drawn such that numbers stay tame
+ * and experts are chosen about evenly: normal with std 0.6 / sqrt(inputs), norms of one,
+ * embeddings of std 1, no choice bias. Element i of tensor t is a hash of (seed, t, i): any part
+ * could be made alone, and a file is the same everywhere. Normal numbers come from a table of
+ * 4096 quantiles, scaled and rounded to bf16 once per tensor, so a number costs a quarter of a
+ * hash and a look-up. Needs nothing but the C library. */
 #define _POSIX_C_SOURCE 200809L
 #include <errno.h>
 #include <inttypes.h>
@@ -24,36 +26,81 @@ typedef struct shape {
     int64_t L, n_dense, H, V, context;
     int64_t E, K, F, n_shared, F_dense; /* n_shared experts of width F; dense layers come first */
     int64_t n_groups, n_groups_kept;
-    int64_t Nq, Nkv, D;                            /* Qwen3: heads and head width */
+    int64_t Nq, Nkv, D;                                 /* Qwen3: heads and head width */
     int64_t q_rank, kv_rank, nope_dim, rope_dim, v_dim; /* latent */
 } shape;
 
 static const shape shapes[] = {
-    {.name = "tiny", .note = "as models/tiny-moe, without its MTP layer; 18 MB", .is_mla = true, .L = 6, .n_dense = 1,
-     .H = 256, .V = 4096, .context = 1024, .E = 32, .K = 4, .F = 64, .n_shared = 1, .F_dense = 768, .n_groups = 4,
-     .n_groups_kept = 2, .Nq = 4, .q_rank = 96, .kv_rank = 64, .nope_dim = 32, .rope_dim = 16, .v_dim = 32},
-    {.name = "small-mla", .note = "DeepSeek-V3's architecture at width 1024; 1.6 GB", .is_mla = true, .L = 8,
-     .n_dense = 1, .H = 1024, .V = 32768, .context = 4096, .E = 64, .K = 8, .F = 512, .n_shared = 1, .F_dense = 4096,
-     .n_groups = 1, .n_groups_kept = 1, .Nq = 16, .q_rank = 512, .kv_rank = 256, .nope_dim = 64, .rope_dim = 32,
+    {.name = "tiny",
+     .note = "as models/tiny-moe, without its MTP layer; 23 MB",
+     .is_mla = true,
+     .L = 6,
+     .n_dense = 1,
+     .H = 256,
+     .V = 4096,
+     .context = 1024,
+     .E = 32,
+     .K = 4,
+     .F = 64,
+     .n_shared = 1,
+     .F_dense = 768,
+     .n_groups = 4,
+     .n_groups_kept = 2,
+     .Nq = 4,
+     .q_rank = 96,
+     .kv_rank = 64,
+     .nope_dim = 32,
+     .rope_dim = 16,
+     .v_dim = 32},
+    {.name = "small-mla",
+     .note = "DeepSeek-V3's architecture at width 1024; 1.6 GB",
+     .is_mla = true,
+     .L = 8,
+     .n_dense = 1,
+     .H = 1024,
+     .V = 32768,
+     .context = 4096,
+     .E = 64,
+     .K = 8,
+     .F = 512,
+     .n_shared = 1,
+     .F_dense = 4096,
+     .n_groups = 1,
+     .n_groups_kept = 1,
+     .Nq = 16,
+     .q_rank = 512,
+     .kv_rank = 256,
+     .nope_dim = 64,
+     .rope_dim = 32,
      .v_dim = 64},
-    {.name = "c", .note = "widths of Qwen3-30B-A3B; 3 of its 48 layers: 5.0 GB", .L = 3, .H = 2048, .V = 151936,
-     .context = 4096, .E = 128, .K = 8, .F = 768, .F_dense = 6144, .Nq = 32, .Nkv = 4, .D = 128},
+    {.name = "c",
+     .note = "widths of Qwen3-30B-A3B; 3 of its 48 layers: 5.0 GB",
+     .L = 3,
+     .H = 2048,
+     .V = 151936,
+     .context = 4096,
+     .E = 128,
+     .K = 8,
+     .F = 768,
+     .F_dense = 6144,
+     .Nq = 32,
+     .Nkv = 4,
+     .D = 128},
 };
 
 enum {
-    N_QUANTILES = 4096,         /* of the normal table: 8 KiB as bf16, stays in L1 */
-    PER_HASH = 4,               /* numbers from one 64-bit hash, 16 bits each of which the upper 12 are used */
+    N_QUANTILES = 4096, /* of the normal table: 8 KiB as bf16, stays in L1 */
+    PER_HASH = 4, /* numbers from one 64-bit hash, 16 bits each of which the upper 12 are used */
     QUANTILE_SHIFT = 4,
-    CHUNK = 1 << 21,            /* elements generated and written at once: 4 MiB */
-    NAME_BYTES = 96,            /* the longest name takes 50 */
+    CHUNK = 1 << 21, /* elements generated and written at once: 4 MiB */
+    NAME_BYTES = 96, /* the longest name takes 50 */
     PATH_BYTES = 4096,
-    N_BYTES = 256,              /* byte tokens */
+    N_BYTES = 256, /* byte tokens */
     BOS_ID = N_BYTES,
-    EOS_ID,
-    N_TOKENS
+    EOS_ID
 };
 #define SHARD_BYTES (UINT64_C(4) << 30) /* a file holds no more; as hubs cut them */
-#define WEIGHT_STD 0.6 /* times 1 / sqrt(inputs): outputs a little smaller than inputs, so sums over layers stay tame */
+#define WEIGHT_STD 0.6                  /* times 1 / sqrt(inputs): sums over layers stay tame */
 
 typedef enum filling { FILL_WEIGHT, FILL_EMBEDDING, FILL_ONE, FILL_ZERO_F32 } filling;
 
@@ -121,7 +168,8 @@ static void make_quantiles(double *quantile)
 static void draw(uint64_t key, const uint16_t *table, int64_t begin, int64_t n, uint16_t *out)
 {
     for (int64_t i = 0; i < n; i += PER_HASH) {
-        uint64_t bits = mix(key + (uint64_t)((begin + i) / PER_HASH) * UINT64_C(0x9e3779b97f4a7c15));
+        uint64_t bits =
+            mix(key + (uint64_t)((begin + i) / PER_HASH) * UINT64_C(0x9e3779b97f4a7c15));
         for (int64_t j = 0; j < PER_HASH && i + j < n; j++) {
             out[i + j] = table[(bits & 0xffff) >> QUANTILE_SHIFT];
             bits >>= 16;
@@ -171,10 +219,12 @@ static void add_attention(checkpoint *c, int64_t layer)
     if (s->is_mla) {
         add(c, FILL_WEIGHT, s->q_rank, s->H, "%sq_a_proj.weight", prefix);
         add(c, FILL_ONE, s->q_rank, 0, "%sq_a_layernorm.weight", prefix);
-        add(c, FILL_WEIGHT, s->Nq * (s->nope_dim + s->rope_dim), s->q_rank, "%sq_b_proj.weight", prefix);
+        add(c, FILL_WEIGHT, s->Nq * (s->nope_dim + s->rope_dim), s->q_rank, "%sq_b_proj.weight",
+            prefix);
         add(c, FILL_WEIGHT, s->kv_rank + s->rope_dim, s->H, "%skv_a_proj_with_mqa.weight", prefix);
         add(c, FILL_ONE, s->kv_rank, 0, "%skv_a_layernorm.weight", prefix);
-        add(c, FILL_WEIGHT, s->Nq * (s->nope_dim + s->v_dim), s->kv_rank, "%skv_b_proj.weight", prefix);
+        add(c, FILL_WEIGHT, s->Nq * (s->nope_dim + s->v_dim), s->kv_rank, "%skv_b_proj.weight",
+            prefix);
         add(c, FILL_WEIGHT, s->H, s->Nq * s->v_dim, "%so_proj.weight", prefix);
         return;
     }
@@ -200,7 +250,8 @@ static void list_tensors(checkpoint *c)
         }
         add(c, FILL_WEIGHT, s->E, s->H, "model.layers.%" PRId64 ".mlp.gate.weight", l);
         if (s->is_mla) {
-            add(c, FILL_ZERO_F32, s->E, 0, "model.layers.%" PRId64 ".mlp.gate.e_score_correction_bias", l);
+            add(c, FILL_ZERO_F32, s->E, 0,
+                "model.layers.%" PRId64 ".mlp.gate.e_score_correction_bias", l);
         }
         for (int64_t e = 0; e < s->E; e++) {
             char part[32];
@@ -257,7 +308,8 @@ static void close_file(const checkpoint *c, const char *name, FILE *file)
     }
 }
 
-static void write_all(const checkpoint *c, const char *name, FILE *file, const void *data, size_t bytes)
+static void write_all(const checkpoint *c, const char *name, FILE *file, const void *data,
+                      size_t bytes)
 {
     if (fwrite(data, 1, bytes, file) != bytes) {
         die("%s/%s cannot be written: %s", c->dir, name, strerror(errno));
@@ -321,9 +373,12 @@ static void write_tensor(const checkpoint *c, int id, const char *name, FILE *fi
         n *= 2; /* halves of floats */
     }
     uint16_t table[N_QUANTILES];
-    double std = t->fill == FILL_EMBEDDING ? 1.0 : WEIGHT_STD / sqrt((double)(t->cols ? t->cols : 1));
+    double std =
+        t->fill == FILL_EMBEDDING ? 1.0 : WEIGHT_STD / sqrt((double)(t->cols ? t->cols : 1));
     for (int i = 0; i < N_QUANTILES; i++) {
-        double value = t->fill == FILL_ZERO_F32 ? 0.0 : t->fill == FILL_ONE ? 1.0 : std * c->quantile[i];
+        double value = t->fill == FILL_ZERO_F32 ? 0.0
+                       : t->fill == FILL_ONE    ? 1.0
+                                                : std * c->quantile[i];
         table[i] = to_bf16((float)value);
     }
     uint64_t key = mix(mix(c->seed) + (uint64_t)id);
@@ -380,42 +435,48 @@ static void write_config(const checkpoint *c)
             ",\n \"vocab_size\": %" PRId64 ",\n \"num_hidden_layers\": %" PRId64
             ",\n \"num_attention_heads\": %" PRId64 ",\n \"num_key_value_heads\": %" PRId64
             ",\n \"intermediate_size\": %" PRId64 ",\n \"moe_intermediate_size\": %" PRId64
-            ",\n \"num_experts_per_tok\": %" PRId64 ",\n \"max_position_embeddings\": %" PRId64 ",\n",
-            s->is_mla ? "DeepseekV3ForCausalLM" : "Qwen3MoeForCausalLM", s->is_mla ? "deepseek_v3" : "qwen3_moe", s->H,
-            s->V, s->L, s->Nq, s->is_mla ? s->Nq : s->Nkv, s->F_dense, s->F, s->K, s->context);
+            ",\n \"num_experts_per_tok\": %" PRId64 ",\n \"max_position_embeddings\": %" PRId64
+            ",\n",
+            s->is_mla ? "DeepseekV3ForCausalLM" : "Qwen3MoeForCausalLM",
+            s->is_mla ? "deepseek_v3" : "qwen3_moe", s->H, s->V, s->L, s->Nq,
+            s->is_mla ? s->Nq : s->Nkv, s->F_dense, s->F, s->K, s->context);
     if (s->is_mla) {
         fprintf(file,
                 " \"n_routed_experts\": %" PRId64 ",\n \"n_shared_experts\": %" PRId64
-                ",\n \"first_k_dense_replace\": %" PRId64 ",\n \"moe_layer_freq\": 1,\n \"n_group\": %" PRId64
-                ",\n \"topk_group\": %" PRId64 ",\n \"q_lora_rank\": %" PRId64 ",\n \"kv_lora_rank\": %" PRId64
+                ",\n \"first_k_dense_replace\": %" PRId64
+                ",\n \"moe_layer_freq\": 1,\n \"n_group\": %" PRId64 ",\n \"topk_group\": %" PRId64
+                ",\n \"q_lora_rank\": %" PRId64 ",\n \"kv_lora_rank\": %" PRId64
                 ",\n \"qk_nope_head_dim\": %" PRId64 ",\n \"qk_rope_head_dim\": %" PRId64
                 ",\n \"v_head_dim\": %" PRId64
                 ",\n \"topk_method\": \"noaux_tc\",\n \"scoring_func\": \"sigmoid\",\n"
                 " \"routed_scaling_factor\": 2.5,\n \"num_nextn_predict_layers\": 0,\n",
-                s->E, s->n_shared, s->n_dense, s->n_groups, s->n_groups_kept, s->q_rank, s->kv_rank, s->nope_dim,
-                s->rope_dim, s->v_dim);
+                s->E, s->n_shared, s->n_dense, s->n_groups, s->n_groups_kept, s->q_rank, s->kv_rank,
+                s->nope_dim, s->rope_dim, s->v_dim);
     } else {
         fprintf(file,
                 " \"num_experts\": %" PRId64 ",\n \"head_dim\": %" PRId64
                 ",\n \"decoder_sparse_step\": 1,\n \"mlp_only_layers\": [],\n",
                 s->E, s->D);
     }
-    fprintf(file,
-            " \"norm_topk_prob\": true,\n \"hidden_act\": \"silu\",\n \"rms_norm_eps\": 1e-06,\n"
-            " \"rope_theta\": 10000.0,\n \"attention_bias\": false,\n \"tie_word_embeddings\": false,\n"
-            " \"bos_token_id\": %d,\n \"eos_token_id\": %d,\n \"torch_dtype\": \"bfloat16\"\n}\n",
-            BOS_ID, EOS_ID);
+    fprintf(
+        file,
+        " \"norm_topk_prob\": true,\n \"hidden_act\": \"silu\",\n \"rms_norm_eps\": 1e-06,\n"
+        " \"rope_theta\": 10000.0,\n \"attention_bias\": false,\n \"tie_word_embeddings\": false,\n"
+        " \"bos_token_id\": %d,\n \"eos_token_id\": %d,\n \"torch_dtype\": \"bfloat16\"\n}\n",
+        BOS_ID, EOS_ID);
     close_file(c, "config.json", file);
 }
 
 static void write_generation(const checkpoint *c)
 {
     FILE *file = open_file(c, "generation_config.json");
-    fprintf(file, "{\"bos_token_id\": %d, \"eos_token_id\": %d, \"do_sample\": false}\n", BOS_ID, EOS_ID);
+    fprintf(file, "{\"bos_token_id\": %d, \"eos_token_id\": %d, \"do_sample\": false}\n", BOS_ID,
+            EOS_ID);
     close_file(c, "generation_config.json", file);
 }
 
-/* The character that stands for a byte in byte-level vocabularies: itself where it prints, else 256, 257, ... in order. */
+/* The character that stands for a byte in byte-level vocabularies: itself where it prints, else
+ * 256, 257, ... in order. */
 static unsigned byte_character(unsigned byte)
 {
     unsigned next = 256;
@@ -438,15 +499,20 @@ static void write_tokenizer(const checkpoint *c)
     fputs("{\n\"version\":\"1.0\",\"truncation\":null,\"padding\":null,\n\"added_tokens\":[", file);
     for (int i = 0; i < 2; i++) {
         fprintf(file,
-                "%s\n{\"id\":%d,\"content\":\"%s\",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,"
+                "%s\n{\"id\":%d,\"content\":\"%s\",\"single_word\":false,\"lstrip\":false,"
+                "\"rstrip\":false,"
                 "\"normalized\":false,\"special\":true}",
                 i ? "," : "", BOS_ID + i, special[i]);
     }
-    fputs("],\n\"normalizer\":null,\n\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false,"
+    fputs("],\n\"normalizer\":null,\n\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_"
+          "space\":false,"
           "\"trim_offsets\":true,\"use_regex\":true},\n\"post_processor\":null,\n"
-          "\"decoder\":{\"type\":\"ByteLevel\",\"add_prefix_space\":true,\"trim_offsets\":true,\"use_regex\":true},\n"
-          "\"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":null,\"continuing_subword_prefix\":null,"
-          "\"end_of_word_suffix\":null,\"fuse_unk\":false,\"byte_fallback\":false,\"merges\":[],\n\"vocab\":{",
+          "\"decoder\":{\"type\":\"ByteLevel\",\"add_prefix_space\":true,\"trim_offsets\":true,"
+          "\"use_regex\":true},\n"
+          "\"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":null,\"continuing_subword_"
+          "prefix\":null,"
+          "\"end_of_word_suffix\":null,\"fuse_unk\":false,\"byte_fallback\":false,\"merges\":[],"
+          "\n\"vocab\":{",
           file);
     for (unsigned b = 0; b < N_BYTES; b++) {
         unsigned u = byte_character(b);
@@ -480,7 +546,8 @@ static int64_t number(const char *option, const char *text, int64_t min, int64_t
     errno = 0;
     long long value = strtoll(text, &end, 10);
     if (errno || end == text || *end || value < min || value > max) {
-        fprintf(stderr, "make_model: %s %s: not a number from %" PRId64 " to %" PRId64 "\n", option, text, min, max);
+        fprintf(stderr, "make_model: %s %s: not a number from %" PRId64 " to %" PRId64 "\n", option,
+                text, min, max);
         usage(2);
     }
     return value;
@@ -538,8 +605,8 @@ int main(int argc, char **argv)
     write_tokenizer(&c);
     write_generation(&c);
     write_config(&c); /* last: what was cut short is no checkpoint */
-    printf("%s: shape %s, %" PRId64 " layers, %d tensors, %.2f GB in %d file%s\n", c.dir, c.s.name, c.s.L, c.n,
-           (double)c.total_bytes / 1e9, c.n_shards, c.n_shards == 1 ? "" : "s");
+    printf("%s: shape %s, %" PRId64 " layers, %d tensors, %.2f GB in %d file%s\n", c.dir, c.s.name,
+           c.s.L, c.n, (double)c.total_bytes / 1e9, c.n_shards, c.n_shards == 1 ? "" : "s");
     free(c.tensor);
     return 0;
 }

@@ -2,19 +2,19 @@
  * gemm_bf16_avx512.c instantiate it with a constant `bf16`.
  *
  * As gemm_avx2.h, with other tiles: a row of a panel is two registers, so one row takes four panels
- * together (8 registers of sums), more rows take tiles of up to 12 rows by a panel (24 registers).
+ * together (8 registers of sums), more rows take tiles of up to 8 rows by a panel (16 registers).
  * For bf16 the two registers hold the even and the odd columns until the sums are stored. */
 #ifndef TUTTI_TTK_GEMM_AVX512_H
 #define TUTTI_TTK_GEMM_AVX512_H
 #include "vec_avx512.h"
 
 enum {
-    TILE_ROWS = 12,  /* 24 sums + 2 weights + row elements of 32 registers */
+    TILE_ROWS = 8,   /* 16 sums + 2 weights + row elements of 32 registers */
     ROW_PANELS = 4,  /* panels that one row takes together */
     GROUP_ROWS = 48, /* rows whose sums wait together; many more rows of x, a power of two apart, do
                         not fit L2 */
     BLOCK_BYTES = 16 * 1024, /* of a panel; a third of the L1 cache */
-    PREFETCH_BYTES = 1024    /* ahead in a stream of weights; as on AVX2 */
+    PREFETCH_BYTES = 1024    /* ahead in a stream of weights; guessed */
 };
 
 typedef struct panel_row {
@@ -156,18 +156,6 @@ TTK_INLINE void rows_by_block(float *acc, const float *x, int64_t ldx, const cha
     case 7:
         tile(acc, x, ldx, w, bf16, 7, n_k, next, next_step);
         break;
-    case 8:
-        tile(acc, x, ldx, w, bf16, 8, n_k, next, next_step);
-        break;
-    case 9:
-        tile(acc, x, ldx, w, bf16, 9, n_k, next, next_step);
-        break;
-    case 10:
-        tile(acc, x, ldx, w, bf16, 10, n_k, next, next_step);
-        break;
-    case 11:
-        tile(acc, x, ldx, w, bf16, 11, n_k, next, next_step);
-        break;
     default:
         tile(acc, x, ldx, w, bf16, TILE_ROWS, n_k, next, next_step);
         break;
@@ -188,7 +176,7 @@ TTK_INLINE void rows_by_panel(float *y, int64_t ldy, const float *x, int64_t ldx
     for (int64_t k = 0; k < K; k += block_k) {
         int64_t n_k = K - k < block_k ? K - k : block_k;
         const char *w = weight_at(panel, bf16, k * TTK_PANEL);
-        /* Tiles of nearly equal height: 13 rows are 7 + 6, not 12 + 1. */
+        /* Tiles of nearly equal height: 9 rows are 5 + 4, not 8 + 1. */
         int64_t tiles_left = n_tiles;
         const char *next = w + BLOCK_BYTES;
         for (int64_t m = 0; m < M; tiles_left--) {

@@ -199,6 +199,24 @@ static void describe_rank(const tti_cli_options *options, const tti_cli_launch *
            launch->cpus.node, launch->cpus.shared ? ", cores are shared with other ranks" : "");
 }
 
+/* Open MPI ends a process inside MPI_Init when its job step offers no PMI, with advice on how to build Open MPI.
+ * So such a step is refused before. Other MPIs may need none of these (Slurm's own PMI-1 library). */
+static tt_status check_step(void)
+{
+#ifdef OPEN_MPI
+    static const char *const names[] = {"PMIX_NAMESPACE", "PMIX_RANK", "PMI_RANK",
+                                        "PMI_FD", "OMPI_COMM_WORLD_SIZE", NULL};
+    for (int i = 0; names[i]; i++) {
+        if (getenv(names[i])) {
+            return TT_OK;
+        }
+    }
+    return tt_launch_check(1);
+#else
+    return TT_OK;
+#endif
+}
+
 tt_status tti_cli_launch_begin(const tti_cli_options *options, tt_status mine,
                                tti_cli_launch *launch)
 {
@@ -210,6 +228,8 @@ tt_status tti_cli_launch_begin(const tti_cli_options *options, tt_status mine,
     struct sigaction action = {.sa_handler = note_continue, .sa_flags = SA_RESTART};
     sigaction(SIGCONT, &action, NULL);
     int launcher_rank = tti_cli_launcher_rank(); /* before MPI_Init, see there */
+    launch->first_to_speak = launcher_rank == 0;
+    TT_TRY(check_step());
     int provided = MPI_THREAD_SINGLE;
     MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided); /* aborts itself on errors */
     MPI_Comm_rank(MPI_COMM_WORLD, &launch->rank);
@@ -304,6 +324,10 @@ int tti_cli_launch_end(tti_cli_launch *launch, tt_status status)
 {
     tt_world_destroy(&launch->world);
     tt_topology_destroy(&launch->topology);
-    MPI_Finalize();
+    int is_up = 0;
+    MPI_Initialized(&is_up);
+    if (is_up) {
+        MPI_Finalize();
+    }
     return tt_status_exit_code(status);
 }

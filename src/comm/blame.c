@@ -31,7 +31,7 @@ static size_t slot(const tt_world *world, tti_talk_kind kind, int rank)
 }
 
 /* Sends if the last message of this kind to this rank has left; a rank that takes nothing in gets nothing more. */
-static void say(tt_world *world, tti_talk_kind kind, int rank, uint64_t ask_id, int code, const char *text)
+static void say(tt_world *world, tti_talk_kind kind, int rank, int code, const char *text)
 {
     tti_talk *talk = &world->talk;
     size_t at = slot(world, kind, rank);
@@ -47,7 +47,6 @@ static void say(tt_world *world, tti_talk_kind kind, int rank, uint64_t ask_id, 
     m->magic = talk_magic;
     m->kind = (int32_t)kind;
     m->rank = world->rank;
-    m->ask_id = ask_id;
     m->entered = atomic_load_explicit(&world->my_page->entered, memory_order_relaxed);
     m->done = atomic_load_explicit(&world->my_page->done, memory_order_relaxed);
     m->voted = atomic_load_explicit(&world->my_page->voted, memory_order_relaxed);
@@ -80,7 +79,7 @@ static void give_up_locked(tt_world *world, tt_status code, const char *text)
 {
     for (int r = 0; r < world->size; r++) {
         if (r != world->rank) {
-            say(world, TTI_TALK_GIVE_UP, r, 0, (int)code, text);
+            say(world, TTI_TALK_GIVE_UP, r, (int)code, text);
         }
     }
 }
@@ -113,11 +112,11 @@ static void take_in(tt_world *world, tti_talk_message *m, int from)
     m->text[sizeof(m->text) - 1] = 0;
     switch (m->kind) {
     case TTI_TALK_ASK:
-        say(world, TTI_TALK_ANSWER, from, m->ask_id, TT_OK, "");
+        say(world, TTI_TALK_ANSWER, from, TT_OK, "");
         break;
     case TTI_TALK_ANSWER: {
         tti_answer *a = &world->talk.answer[from];
-        a->ask_id = m->ask_id;
+        a->heard_ns = tt_now_ns();
         a->entered = m->entered;
         a->done = m->done;
         a->voted = m->voted;
@@ -164,20 +163,16 @@ tt_status tti_talk_advance(tt_world *world)
 
 static void ask_all_locked(tt_world *world)
 {
-    tti_talk *talk = &world->talk;
-    uint64_t id = atomic_load(&talk->ask_id) + 1;
-    atomic_store(&talk->ask_id, id);
-    talk->asked_ns = tt_now_ns();
     for (int r = 0; r < world->size; r++) {
         if (r != world->rank) {
-            say(world, TTI_TALK_ASK, r, id, TT_OK, "");
+            say(world, TTI_TALK_ASK, r, TT_OK, "");
         }
     }
 }
 
 static bool is_silent(const tt_world *world, int rank)
 {
-    return rank != world->rank && world->talk.answer[rank].ask_id != atomic_load(&world->talk.ask_id);
+    return rank != world->rank && world->talk.answer[rank].heard_ns < world->talk.asked_ns;
 }
 
 /* How far a rank has come, as far as is known: its page if it is near, else its last answer. */
@@ -289,6 +284,7 @@ static void list_ranks(const tt_world *world, const bool *owes, char *text, size
 static tt_status blame_locked(tt_world *world, tti_wait *wait, uint64_t waited_ns)
 {
     bool *owes = world->talk.owes;
+    world->talk.asked_ns = wait->asked_ns;
     memset(owes, 0, (size_t)world->size * sizeof(*owes));
     wait->owing(wait->arg, owes);
     owes[world->rank] = false;
@@ -347,12 +343,11 @@ tt_status tti_wait_check(tt_world *world, tti_wait *wait)
         return TT_OK;
     }
     tti_lock(world);
-    tt_status st = TT_OK;
-    if (!wait->is_asking) {
-        wait->is_asking = true;
+    if (wait->asked_ns == 0) {
+        wait->asked_ns = now;
         ask_all_locked(world);
     }
-    st = tti_talk_advance(world);
+    tt_status st = tti_talk_advance(world);
     if (st == TT_OK && !tt_world_is_broken(world) && waited >= world->deadline_ns) {
         st = blame_locked(world, wait, waited);
     }
@@ -374,7 +369,7 @@ void tti_wait_end(tt_world *world, tti_wait *wait)
 {
     if (wait->since_ns != 0) {
         wait->since_ns = 0;
-        wait->is_asking = false;
+        wait->asked_ns = 0;
         atomic_store_explicit(&world->talk.blocked_on, -1, memory_order_relaxed);
     }
 }

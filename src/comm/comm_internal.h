@@ -55,20 +55,26 @@ typedef struct tti_page {
     tti_vote_slot others[2]; /* node leader only: the maximum over all other nodes */
 } tti_page;
 
-/* ---- outstanding operations ---- */
+/* ---- outstanding operations ----
+ * The thread that begins something publishes its state in atomics and wakes the op; advance() does all MPI calls, and lets the op
+ * rest when nothing is left to do. Neither side waits for the other. A wake that comes while advance() runs is not lost:
+ * it is counted, and an op whose count has changed since advance() was called does not rest. */
 typedef struct tti_op tti_op;
 struct tti_op {
-    /* Called with the mpi_lock held while n_outstanding > 0. */
+    /* Called with the mpi_lock held while the op is awake. */
     tt_status (*advance)(tti_op *op);
     void *arg;
-    _Atomic int n_outstanding;
-    tti_op *next; /* under mpi_lock */
+    _Atomic bool is_awake;
+    _Atomic uint32_t n_wakes;
+    uint32_t n_wakes_seen; /* when advance() was called; under mpi_lock */
+    tti_op *next;          /* under mpi_lock */
 };
 void tti_op_register(tt_world *world, tti_op *op);
 void tti_op_unregister(tt_world *world, tti_op *op);
-/* One more / one less reason to be advanced. */
-void tti_op_begin(tt_world *world, tti_op *op);
-void tti_op_end(tt_world *world, tti_op *op);
+/* To be called after the new work is visible. */
+void tti_op_wake(tt_world *world, tti_op *op);
+/* From advance() only. */
+void tti_op_rest(tt_world *world, tti_op *op);
 
 void tti_lock(tt_world *world);
 void tti_unlock(tt_world *world);
@@ -85,7 +91,7 @@ typedef struct tti_wait {
     tti_owing_fn *owing;
     void *arg;
     uint64_t since_ns; /* 0: starts with the next check */
-    bool is_asking;    /* pings were sent for this wait */
+    uint64_t asked_ns; /* when all were asked for a sign of life; 0 = not yet */
     tt_spin spin;
 } tti_wait;
 /* One turn of a waiting loop: progress, back-off, then tti_wait_check. */
@@ -107,7 +113,6 @@ typedef struct tti_talk_message {
     int32_t kind;
     int32_t rank;
     int32_t blocked_on; /* a rank that the sender itself waits for, or -1 */
-    uint64_t ask_id;
     uint64_t entered, done, voted;
     int32_t code;
     int32_t pad;
@@ -115,7 +120,7 @@ typedef struct tti_talk_message {
 } tti_talk_message;
 
 typedef struct tti_answer {
-    uint64_t ask_id; /* of the last question answered */
+    uint64_t heard_ns; /* when the last answer came */
     uint64_t entered, done, voted;
     int blocked_on;
 } tti_answer;
@@ -128,8 +133,7 @@ typedef struct tti_talk {
     MPI_Request *request;  /* request[TTI_TALK_KINDS][size] */
     tti_answer *answer;    /* answer[size] */
     bool *owes;            /* owes[size]: scratch */
-    _Atomic uint64_t ask_id;
-    uint64_t asked_ns;
+    uint64_t asked_ns;     /* of the wait that looks for a culprit now: who has not answered since is silent */
     _Atomic int blocked_on;
 } tti_talk;
 tt_status tti_talk_open(tt_world *world);
@@ -147,16 +151,22 @@ typedef struct tti_vote_message {
 
 typedef enum tti_vote_stage { TTI_VOTE_IDLE, TTI_VOTE_NODE, TTI_VOTE_WIRE, TTI_VOTE_SENT } tti_vote_stage;
 typedef struct tti_vote {
+    /* of the caller's thread */
     uint64_t seq;
     int n;
     bool is_open;
-    /* Between nodes, on node leaders only; under mpi_lock. */
+    /* between nodes, on node leaders only */
+    _Atomic uint64_t begun;   /* release by the caller: the last vote begun */
+    _Atomic uint64_t arrived; /* release by progress: got[] speaks of this vote */
+    _Atomic bool *got;        /* got[n_nodes]: arrived for this vote */
+    /* of progress, under mpi_lock */
     tti_op op;
     MPI_Comm comm;
-    _Atomic int stage;
+    tti_vote_stage stage;
+    uint64_t current; /* the vote that the stage speaks of */
+    int current_n;
     tti_vote_message *in;  /* in[n_nodes] */
     MPI_Request *receive;  /* receive[n_nodes], persistent; MPI_REQUEST_NULL for the own node */
-    _Atomic bool *got;     /* got[n_nodes]: arrived for this vote */
     tti_vote_message out[2];
     MPI_Request *send[2];  /* send[parity][n_nodes] */
     int64_t others[TT_VOTE_MAX];
@@ -189,7 +199,7 @@ struct tt_world {
 
     atomic_flag mpi_lock;
     tti_op *ops;              /* under mpi_lock */
-    _Atomic int n_busy;       /* sum of n_outstanding: whether to bother */
+    _Atomic int n_busy;       /* ops that are awake: whether to bother */
     _Atomic uint32_t turn;    /* calls of progress; only its low bits matter */
     _Atomic uint32_t n_events; /* begun or completed operations: keeps the progress thread awake */
     tt_stream *thread;        /* runs one endless task: progress */

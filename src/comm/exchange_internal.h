@@ -185,11 +185,10 @@ typedef struct tti_handle {
     tti_wait wait;
     uint64_t idle_since_ns; /* nothing to compute since; 0 = busy */
 
-    /* progress; under mpi_lock */
+    /* progress */
     tti_op op;
-    bool is_counted;      /* op is among the outstanding ones */
-    bool must_post;       /* this use's messages are to be sent */
-    _Atomic bool is_open; /* between dispatch_begin and the end of combine_end */
+    _Atomic bool must_post; /* release by the handle's thread: this use's messages are to be sent */
+    _Atomic bool is_open;   /* between dispatch_begin and the end of combine_end */
     _Atomic bool is_sending; /* some send is not complete */
 
     _Atomic uint64_t count[TTI_COUNTERS];

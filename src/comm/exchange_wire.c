@@ -198,7 +198,7 @@ static tt_status read_head(tt_exchange *x, tti_handle *h, tti_far_source *f, con
 static tt_status advance_source(tt_exchange *x, tti_handle *h, tti_far_source *f, bool *is_sending)
 {
     bool is_sent = false, is_here = false;
-    int stage = atomic_load_explicit(&f->stage, memory_order_acquire);
+    int stage = atomic_load_explicit(&f->stage, memory_order_acquire), seen = stage;
     TT_TRY(test_all(f->send, f->n_send, &is_sent));
     if (is_sent) {
         f->n_send = 0;
@@ -210,6 +210,7 @@ static tt_status advance_source(tt_exchange *x, tti_handle *h, tti_far_source *f
                            &f->n_send));
         is_sent = false;
         stage = TTI_FAR_HEAD;
+        seen = stage;
         atomic_store_explicit(&h->is_sending, true, memory_order_relaxed);
         atomic_store_explicit(&f->stage, stage, memory_order_release); /* is_sending first: see tti_wire_drain */
         atomic_fetch_add_explicit(&x->world->n_events, 1, memory_order_relaxed);
@@ -234,10 +235,21 @@ static tt_status advance_source(tt_exchange *x, tti_handle *h, tti_far_source *f
         atomic_fetch_add_explicit(&x->world->n_events, 1, memory_order_relaxed);
     }
     *is_sending = *is_sending || !is_sent;
-    if (stage != TTI_FAR_DONE && stage != atomic_load_explicit(&f->stage, memory_order_relaxed)) {
+    /* Only what changed here: at TTI_FAR_HERE the handle's thread may set TTI_FAR_DONE while we look. */
+    if (stage != seen) {
         atomic_store_explicit(&f->stage, stage, memory_order_release);
     }
     return TT_OK;
+}
+
+/* Looked at after the op was put to rest. The use may be over already and have left something to send. */
+static bool has_new_work(const tt_exchange *x, const tti_handle *h)
+{
+    bool is_new = atomic_load(&h->is_open) || atomic_load(&h->must_post);
+    for (int i = 0; i < x->n_far_sources && !is_new; i++) {
+        is_new = atomic_load(&h->far_source[i].stage) == TTI_FAR_DONE;
+    }
+    return is_new;
 }
 
 static tt_status advance(tti_op *op)
@@ -245,8 +257,8 @@ static tt_status advance(tti_op *op)
     tti_handle *h = op->arg;
     tt_exchange *x = h->x;
     bool is_sending = false, is_open = atomic_load_explicit(&h->is_open, memory_order_acquire);
-    if (h->must_post) {
-        h->must_post = false;
+    if (atomic_load_explicit(&h->must_post, memory_order_acquire)) {
+        atomic_store_explicit(&h->must_post, false, memory_order_relaxed);
         TT_TRY(post(x, h));
     }
     for (int i = 0; i < x->n_far_owners; i++) {
@@ -257,8 +269,10 @@ static tt_status advance(tti_op *op)
     }
     atomic_store_explicit(&h->is_sending, is_sending, memory_order_release);
     if (!is_open && !is_sending) { /* the use is over, and so is all that it sent */
-        h->is_counted = false;
-        tti_op_end(x->world, op);
+        tti_op_rest(x->world, op);
+        if (has_new_work(x, h)) {
+            tti_op_wake(x->world, op);
+        }
     }
     return TT_OK;
 }
@@ -273,15 +287,10 @@ void tti_wire_post(tt_exchange *x, tti_handle *h)
     for (int i = 0; i < x->n_far_owners; i++) {
         atomic_store_explicit(&h->far_owner[i].has_returned, false, memory_order_relaxed);
     }
-    tti_lock(x->world); /* held by others for moments only: nobody waits under it */
-    atomic_store_explicit(&h->is_open, true, memory_order_release);
-    atomic_store_explicit(&h->is_sending, true, memory_order_release);
-    h->must_post = true;
-    if (!h->is_counted) {
-        h->is_counted = true;
-        tti_op_begin(x->world, &h->op);
-    }
-    tti_unlock(x->world);
+    atomic_store_explicit(&h->is_sending, true, memory_order_relaxed);
+    atomic_store_explicit(&h->must_post, true, memory_order_release);
+    atomic_store(&h->is_open, true);
+    tti_op_wake(x->world, &h->op);
     tti_progress(x->world);
 }
 
@@ -299,6 +308,7 @@ void tti_wire_return(tt_exchange *x, tti_handle *h, tti_far_source *far)
                               .handle = h->id};
     memcpy(far->results, &header, sizeof(header));
     atomic_store_explicit(&far->stage, TTI_FAR_DONE, memory_order_release);
+    tti_op_wake(x->world, &h->op);
     tti_progress(x->world);
 }
 

@@ -54,11 +54,14 @@ struct tt_gather {
     int *missing;          /* missing[n_missing]: members not here yet */
     int n_missing;
     bool waits_for_readers;
-    /* progress; under mpi_lock unless atomic */
+    /* progress */
     tti_op op;
-    bool is_counted, must_send;
-    int send_region, send_to;
-    _Atomic bool is_open, is_sending;
+    int send_to[N_REGIONS];             /* the reader of the use in each region; written before `posted` */
+    uint64_t posted_from[N_REGIONS];    /* of the caller's thread: the last use posted from each region */
+    _Atomic uint64_t posted;            /* release by the caller's thread: the last use whose messages may leave */
+    _Atomic uint64_t left[N_REGIONS];   /* release by progress: the last use of each region whose messages have all left */
+    _Atomic bool is_open;               /* between post and the end of exec */
+    uint64_t sent, sent_from[N_REGIONS]; /* of progress: the last use given to MPI; from each region */
 };
 
 /* Window part: one line `done` (last use this rank has read), then the regions. */
@@ -95,15 +98,14 @@ static size_t piece_bytes(const tt_gather *g, size_t bytes, size_t piece)
     return bytes - begin < limit ? bytes - begin : limit;
 }
 
-static tt_status send_region(tt_gather *g)
+static tt_status send_region(tt_gather *g, int region)
 {
-    int region = g->send_region;
     gather_head *head = region_of(g, g->near[g->me], region);
     const unsigned char *data = (const unsigned char *)head;
     size_t bytes = message_bytes(head->n_floats), n = tti_n_pieces(g->world, bytes);
     for (int i = 0; i < g->n_far; i++) {
         far_member *f = &g->far[(i + g->me) % g->n_far];
-        if (!reads(g->send_to, f->member)) {
+        if (!reads(g->send_to[region], f->member)) {
             continue;
         }
         int tag = (int)(f->n_out++ % N_REGIONS);
@@ -181,24 +183,32 @@ static tt_status advance(tti_op *op)
 {
     tt_gather *g = op->arg;
     bool is_sending = false, is_open = atomic_load_explicit(&g->is_open, memory_order_acquire);
-    if (g->must_send) {
-        g->must_send = false;
-        TT_TRY(send_region(g));
+    while (g->sent < atomic_load_explicit(&g->posted, memory_order_acquire)) { /* in the order of uses */
+        g->sent++;
+        g->sent_from[g->sent % N_REGIONS] = g->sent;
+        TT_TRY(send_region(g, (int)(g->sent % N_REGIONS)));
     }
-    for (int i = 0; i < g->n_far; i++) {
-        far_member *f = &g->far[i];
-        for (int p = 0; p < N_REGIONS; p++) {
+    for (int p = 0; p < N_REGIONS; p++) {
+        bool has_left = true;
+        for (int i = 0; i < g->n_far; i++) {
+            far_member *f = &g->far[i];
             bool is_sent = false;
             TT_TRY(test_all(f->send[p], f->n_send[p], &is_sent));
             f->n_send[p] = is_sent ? 0 : f->n_send[p];
-            is_sending = is_sending || !is_sent;
+            has_left = has_left && is_sent;
             TT_TRY(advance_slot(g, f, p));
         }
+        is_sending = is_sending || !has_left;
+        if (has_left) {
+            atomic_store_explicit(&g->left[p], g->sent_from[p], memory_order_release);
+        }
     }
-    atomic_store_explicit(&g->is_sending, is_sending, memory_order_release);
     if (!is_open && !is_sending) {
-        g->is_counted = false;
-        tti_op_end(g->world, op);
+        tti_op_rest(g->world, op);
+        /* A whole use may have been posted and ended since is_open was read: what it left to send must not be lost. */
+        if (atomic_load(&g->is_open) || g->sent < atomic_load(&g->posted)) {
+            tti_op_wake(g->world, op);
+        }
     }
     return TT_OK;
 }
@@ -239,18 +249,9 @@ static bool is_region_free(tt_gather *g, int region)
 }
 
 /* All messages from the region have left. */
-static bool is_region_sent(tt_gather *g, int region)
+static bool is_region_sent(const tt_gather *g, int region)
 {
-    bool is_sent = true;
-    if (g->n_far > 0 && atomic_load_explicit(&g->is_sending, memory_order_acquire)) {
-        tti_lock(g->world);
-        is_sent = !g->must_send;
-        for (int i = 0; i < g->n_far; i++) {
-            is_sent = is_sent && g->far[i].n_send[region] == 0;
-        }
-        tti_unlock(g->world);
-    }
-    return is_sent;
+    return atomic_load_explicit(&g->left[region], memory_order_acquire) >= g->posted_from[region];
 }
 
 static tt_status wait_region(tt_gather *g, int region)
@@ -288,17 +289,11 @@ static void post(tt_gather *g, int region, int reader)
     if (g->n_far == 0) {
         return;
     }
-    tti_lock(g->world);
-    atomic_store_explicit(&g->is_open, true, memory_order_release);
-    atomic_store_explicit(&g->is_sending, true, memory_order_release);
-    g->must_send = true;
-    g->send_region = region;
-    g->send_to = reader;
-    if (!g->is_counted) {
-        g->is_counted = true;
-        tti_op_begin(g->world, &g->op);
-    }
-    tti_unlock(g->world);
+    g->send_to[region] = reader;
+    g->posted_from[region] = g->use;
+    atomic_store_explicit(&g->posted, g->use, memory_order_release);
+    atomic_store(&g->is_open, true);
+    tti_op_wake(g->world, &g->op);
     tti_progress(g->world);
 }
 

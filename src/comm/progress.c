@@ -64,22 +64,32 @@ void tti_op_unregister(tt_world *world, tti_op *op)
             break;
         }
     }
-    int left = atomic_exchange(&op->n_outstanding, 0);
-    atomic_fetch_sub(&world->n_busy, left);
+    if (atomic_exchange(&op->is_awake, false)) {
+        atomic_fetch_sub(&world->n_busy, 1);
+    }
     tti_unlock(world);
 }
 
-void tti_op_begin(tt_world *world, tti_op *op)
+static void set_awake(tt_world *world, tti_op *op, bool is_awake)
 {
-    atomic_fetch_add(&op->n_outstanding, 1);
-    atomic_fetch_add(&world->n_busy, 1);
+    if (atomic_exchange(&op->is_awake, is_awake) != is_awake) {
+        atomic_fetch_add(&world->n_busy, is_awake ? 1 : -1);
+    }
+}
+
+void tti_op_wake(tt_world *world, tti_op *op)
+{
+    atomic_fetch_add(&op->n_wakes, 1);
+    set_awake(world, op, true);
     atomic_fetch_add_explicit(&world->n_events, 1, memory_order_relaxed);
 }
 
-void tti_op_end(tt_world *world, tti_op *op)
+void tti_op_rest(tt_world *world, tti_op *op)
 {
-    atomic_fetch_sub(&op->n_outstanding, 1);
-    atomic_fetch_sub(&world->n_busy, 1);
+    set_awake(world, op, false);
+    if (atomic_load(&op->n_wakes) != op->n_wakes_seen) { /* new work came while we looked */
+        set_awake(world, op, true);
+    }
 }
 
 /* Advances everything if the lock is free. */
@@ -95,7 +105,8 @@ static void advance(tt_world *world)
     tt_status st = TT_OK;
     bool is_whole = !tt_world_is_broken(world);
     for (tti_op *op = world->ops; op && is_whole && st == TT_OK; op = op->next) {
-        if (atomic_load_explicit(&op->n_outstanding, memory_order_acquire) > 0) {
+        if (atomic_load_explicit(&op->is_awake, memory_order_acquire)) {
+            op->n_wakes_seen = atomic_load(&op->n_wakes);
             st = op->advance(op);
         }
     }

@@ -57,20 +57,20 @@ static tt_status fold_node(tt_world *world, uint64_t seq, int n, int64_t *value)
     return TT_OK;
 }
 
-/* ---- between nodes, on leaders ---- */
+/* ---- between nodes, on leaders; called by progress ---- */
 
 static tt_status send_to_leaders(tt_world *world)
 {
     tti_vote *vote = &world->vote;
-    int parity = (int)(vote->seq & 1);
+    int parity = (int)(vote->current & 1);
     tti_vote_message *out = &vote->out[parity];
     out->magic = vote_magic;
-    out->seq = vote->seq;
-    out->n = vote->n;
-    for (int i = 0; i < vote->n; i++) {
+    out->seq = vote->current;
+    out->n = vote->current_n;
+    for (int i = 0; i < vote->current_n; i++) {
         out->value[i] = INT64_MIN;
     }
-    TT_TRY(fold_node(world, vote->seq, vote->n, out->value));
+    TT_TRY(fold_node(world, vote->current, vote->current_n, out->value));
     for (int step = 1; step < world->n_nodes; step++) { /* rotated, so that not all begin with the same */
         int node = (my_node(world) + step) % world->n_nodes;
         TT_TRY(TT_MPI(MPI_Isend(out, (int)sizeof(*out), MPI_BYTE, world->node_first[node], VOTE_TAG,
@@ -90,12 +90,12 @@ static tt_status receive_from(tt_world *world, int node, bool *is_here_out)
     }
     const tti_vote_message *in = &vote->in[node];
     char name[TTI_NAME_BYTES], mine[TTI_NAME_BYTES];
-    TT_CHECK(in->magic == vote_magic && in->seq == vote->seq && in->n == vote->n, TT_ERR_PROTOCOL,
+    TT_CHECK(in->magic == vote_magic && in->seq == vote->current && in->n == vote->current_n, TT_ERR_PROTOCOL,
              "%s is at vote %llu with %d numbers, but %s sent vote %llu with %lld",
-             tti_rank_name(world, world->rank, mine, sizeof(mine)), (unsigned long long)vote->seq, vote->n,
-             tti_rank_name(world, world->node_first[node], name, sizeof(name)),
+             tti_rank_name(world, world->rank, mine, sizeof(mine)), (unsigned long long)vote->current,
+             vote->current_n, tti_rank_name(world, world->node_first[node], name, sizeof(name)),
              (unsigned long long)in->seq, (long long)in->n);
-    fold(vote->others, in->value, vote->n);
+    fold(vote->others, in->value, vote->current_n);
     /* The next message of this peer belongs to the next vote: it is not looked at before that. */
     TT_TRY(TT_MPI(MPI_Start(&vote->receive[node])));
     atomic_fetch_add_explicit(&world->n_events, 1, memory_order_relaxed);
@@ -106,49 +106,80 @@ static tt_status receive_from(tt_world *world, int node, bool *is_here_out)
 static void publish_others(tt_world *world)
 {
     tti_vote *vote = &world->vote;
-    tti_vote_slot *slot = &world->my_page->others[vote->seq & 1];
-    slot->n = vote->n;
+    tti_vote_slot *slot = &world->my_page->others[vote->current & 1];
+    slot->n = vote->current_n;
     memcpy(slot->value, vote->others, sizeof(vote->others));
-    atomic_store_explicit(&slot->seq, vote->seq, memory_order_release);
+    atomic_store_explicit(&slot->seq, vote->current, memory_order_release);
+}
+
+static bool has_new_vote(const tti_vote *vote)
+{
+    return atomic_load_explicit(&vote->begun, memory_order_acquire) > vote->current;
+}
+
+static void take_up(tt_world *world)
+{
+    tti_vote *vote = &world->vote;
+    vote->current = atomic_load_explicit(&vote->begun, memory_order_acquire);
+    vote->current_n = (int)world->my_page->vote[vote->current & 1].n;
+    for (int node = 0; node < world->n_nodes; node++) {
+        atomic_store_explicit(&vote->got[node], false, memory_order_relaxed);
+    }
+    for (int i = 0; i < TT_VOTE_MAX; i++) {
+        vote->others[i] = INT64_MIN;
+    }
+    vote->stage = TTI_VOTE_NODE;
+    atomic_store_explicit(&vote->arrived, vote->current, memory_order_release);
+}
+
+static tt_status receive_all(tt_world *world, bool *all_out)
+{
+    tti_vote *vote = &world->vote;
+    *all_out = true;
+    for (int node = 0; node < world->n_nodes; node++) {
+        bool got = node == my_node(world) || atomic_load_explicit(&vote->got[node], memory_order_relaxed);
+        if (!got) {
+            TT_TRY(receive_from(world, node, &got));
+            atomic_store_explicit(&vote->got[node], got, memory_order_relaxed);
+        }
+        *all_out = *all_out && got;
+    }
+    return TT_OK;
 }
 
 static tt_status advance(tti_op *op)
 {
     tt_world *world = op->arg;
     tti_vote *vote = &world->vote;
-    int parity = (int)(vote->seq & 1);
     int sent = 1;
-    if (atomic_load(&vote->stage) == TTI_VOTE_NODE) {
+    if ((vote->stage == TTI_VOTE_IDLE || vote->stage == TTI_VOTE_SENT) && has_new_vote(vote)) {
+        take_up(world);
+    }
+    int parity = (int)(vote->current & 1);
+    if (vote->stage == TTI_VOTE_NODE) {
         /* The messages of two votes ago are read by now, but MPI must have said so before their buffer is used again. */
         TT_TRY(TT_MPI(MPI_Testall(world->n_nodes, vote->send[parity], &sent, MPI_STATUSES_IGNORE)));
-        if (!sent || !node_has_voted(world, vote->seq)) {
+        if (!sent || !node_has_voted(world, vote->current)) {
             return TT_OK;
         }
         TT_TRY(send_to_leaders(world));
-        atomic_store(&vote->stage, TTI_VOTE_WIRE);
+        vote->stage = TTI_VOTE_WIRE;
     }
-    if (atomic_load(&vote->stage) == TTI_VOTE_WIRE) {
-        bool all = true;
-        for (int node = 0; node < world->n_nodes; node++) {
-            bool got = node == my_node(world) || atomic_load(&vote->got[node]);
-            if (!got) {
-                TT_TRY(receive_from(world, node, &got));
-                atomic_store(&vote->got[node], got);
-            }
-            all = all && got;
-        }
+    if (vote->stage == TTI_VOTE_WIRE) {
+        bool all = false;
+        TT_TRY(receive_all(world, &all));
         if (!all) {
             return TT_OK;
         }
         publish_others(world);
-        atomic_store(&vote->stage, TTI_VOTE_SENT);
+        vote->stage = TTI_VOTE_SENT;
     }
-    if (atomic_load(&vote->stage) == TTI_VOTE_SENT) {
+    if (vote->stage == TTI_VOTE_SENT) {
         TT_TRY(TT_MPI(MPI_Testall(world->n_nodes, vote->send[parity], &sent, MPI_STATUSES_IGNORE)));
-        if (sent) {
-            atomic_store(&vote->stage, TTI_VOTE_IDLE);
-            tti_op_end(world, op);
-        }
+        vote->stage = sent ? TTI_VOTE_IDLE : TTI_VOTE_SENT;
+    }
+    if (vote->stage == TTI_VOTE_IDLE) {
+        tti_op_rest(world, op);
     }
     return TT_OK;
 }
@@ -162,31 +193,18 @@ tt_status tt_vote_begin(tt_world *world, const int64_t *values, int n)
              (int)TT_VOTE_MAX);
     TT_CHECK(!vote->is_open, TT_ERR_STATE, "a vote is under way");
     TT_TRY(tt_world_error(world));
-    tti_vote_slot *slot = &world->my_page->vote[(vote->seq + 1) & 1];
-    if (world->n_nodes > 1 && is_leader(world)) {
-        tti_lock(world); /* the last vote may still be sending */
-        if (atomic_load(&vote->stage) == TTI_VOTE_IDLE) {
-            tti_op_begin(world, &vote->op);
-        }
-        vote->seq++;
-        vote->n = n;
-        for (int node = 0; node < world->n_nodes; node++) {
-            atomic_store(&vote->got[node], false);
-        }
-        for (int i = 0; i < TT_VOTE_MAX; i++) {
-            vote->others[i] = INT64_MIN;
-        }
-        atomic_store(&vote->stage, TTI_VOTE_NODE);
-        tti_unlock(world);
-    } else {
-        vote->seq++;
-        vote->n = n;
-    }
+    vote->seq++;
+    vote->n = n;
     vote->is_open = true;
+    tti_vote_slot *slot = &world->my_page->vote[vote->seq & 1];
     slot->n = n;
     memcpy(slot->value, values, (size_t)n * sizeof(*values));
     atomic_store_explicit(&world->my_page->voted, vote->seq, memory_order_release);
     atomic_store_explicit(&slot->seq, vote->seq, memory_order_release);
+    if (world->n_nodes > 1 && is_leader(world)) {
+        atomic_store(&vote->begun, vote->seq);
+        tti_op_wake(world, &vote->op);
+    }
     tti_progress(world);
     return TT_OK;
 }
@@ -209,8 +227,10 @@ static void owing_vote(void *arg, bool *owes)
         owes[world->peer[0]] = true;
         return;
     }
+    bool is_current = atomic_load_explicit(&vote->arrived, memory_order_acquire) == vote->seq;
     for (int node = 0; node < world->n_nodes; node++) {
-        if (node != my_node(world) && !atomic_load(&vote->got[node])) {
+        if (node != my_node(world) &&
+            !(is_current && atomic_load_explicit(&vote->got[node], memory_order_relaxed))) {
             owes[world->node_first[node]] = true;
         }
     }

@@ -1,13 +1,14 @@
 /* bpe.c - byte-pair encoding: vocabulary, merges, and the ids of one piece of text.
  *
- * A piece starts as its characters. As long as two neighbours are a known pair, the pair of lowest rank, leftmost among equals, is
- * merged. Symbols are a doubly linked list; a binary heap holds a candidate per pair, keyed rank then position;
- * a candidate that no longer fits its place is recognised and dropped when it comes up. So a piece of n characters takes
- * O(n log n), whatever it is. Candidates are told from stale ones exactly as the reference library does it (by what they would
- * make, not by their rank), since that decides ids in odd vocabularies.
+ * A piece starts as its characters. As long as two neighbours are a known pair, the pair of
+ * lowest rank, leftmost among equals, is merged. Symbols are a doubly linked list; a binary heap
+ * holds a candidate per pair, keyed rank then position; a candidate that no longer fits its place
+ * is recognised and dropped when it comes up. So a piece of n characters takes O(n log n),
+ * whatever it is. Candidates are told from stale ones exactly as the reference library does it
+ * (by what they would make, not by their rank), since that decides ids in odd vocabularies.
  *
- * Most pieces of ordinary text are tokens. Whether a token's own text encodes to just this token is remembered (tti_bpe.whole), which
- * turns them into one look-up. */
+ * Most pieces of ordinary text are tokens. Whether a token's own text encodes to just this token
+ * is remembered (tti_bpe.whole), which turns them into one look-up. */
 #include "tokenizer_internal.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -20,7 +21,7 @@ enum {
     WHOLE_YES = 1,
     WHOLE_NO = 2
 };
-static const uint32_t NONE = UINT32_MAX; /* no neighbour */
+static const uint32_t NONE = UINT32_MAX;                          /* no neighbour */
 static const uint64_t HASH_FACTOR = UINT64_C(0x9e3779b97f4a7c15); /* 2^64 / golden ratio, odd */
 
 static uint64_t mix(uint64_t h, uint64_t word)
@@ -59,19 +60,23 @@ static int shown(size_t n)
 
 tt_status tti_bpe_add_token(const char *path, tti_bpe *bpe, const char *bytes, size_t n, int64_t id)
 {
-    TT_CHECK(id >= 0 && id < TTI_TOKEN_ID_LIMIT, TT_ERR_FILE, "%s: the token \"%.*s\" has the id %" PRId64 ", not in 0 .. %d", path,
-             shown(n), bytes, id, TTI_TOKEN_ID_LIMIT - 1);
+    TT_CHECK(id >= 0 && id < TTI_TOKEN_ID_LIMIT, TT_ERR_FILE,
+             "%s: the token \"%.*s\" has the id %" PRId64 ", not in 0 .. %d", path, shown(n), bytes,
+             id, TTI_TOKEN_ID_LIMIT - 1);
     TT_CHECK(n < UINT32_MAX, TT_ERR_FILE, "%s: the token of id %" PRId64 " is too long", path, id);
     if (id >= bpe->n_ids) {
         void *array = bpe->token;
-        tt_status st = tti_tokenizer_grow(&array, &bpe->token_capacity, (size_t)id + 1, sizeof(*bpe->token));
+        tt_status st =
+            tti_tokenizer_grow(&array, &bpe->token_capacity, (size_t)id + 1, sizeof(*bpe->token));
         bpe->token = array;
         TT_TRY(st);
-        memset(bpe->token + bpe->n_ids, 0, ((size_t)id + 1 - (size_t)bpe->n_ids) * sizeof(*bpe->token));
+        memset(bpe->token + bpe->n_ids, 0,
+               ((size_t)id + 1 - (size_t)bpe->n_ids) * sizeof(*bpe->token));
         bpe->n_ids = (int32_t)id + 1;
     }
     tti_bpe_token *token = &bpe->token[id];
-    TT_CHECK(!token->known, TT_ERR_FILE, "%s: the id %" PRId64 " belongs to two tokens, one of them \"%.*s\"", path, id,
+    TT_CHECK(!token->known, TT_ERR_FILE,
+             "%s: the id %" PRId64 " belongs to two tokens, one of them \"%.*s\"", path, id,
              shown(n), bytes);
     *token = (tti_bpe_token){.offset = bpe->bytes.n, .n = (uint32_t)n, .known = true};
     bpe->n_used++;
@@ -93,7 +98,7 @@ static size_t power_of_two_above(size_t n)
     return size;
 }
 
-tt_status tti_bpe_index(tti_bpe *bpe)
+tt_status tti_bpe_index(const char *path, tti_bpe *bpe)
 {
     TT_TRY(tt_text_append(&bpe->bytes, "", 0));
     bpe->n_slots = power_of_two_above(SLOT_LOAD * (bpe->n_used + 1));
@@ -106,6 +111,10 @@ tt_status tti_bpe_index(tti_bpe *bpe)
         }
         size_t k = hash_bytes(bpe->bytes.bytes + token->offset, token->n) & (bpe->n_slots - 1);
         while (bpe->slot[k] != 0) {
+            TT_CHECK(!token_is(bpe, (int32_t)(bpe->slot[k] - 1), bpe->bytes.bytes + token->offset,
+                               token->n),
+                     TT_ERR_FILE, "%s: the token \"%.*s\" stands twice in the vocabulary", path,
+                     shown(token->n), bpe->bytes.bytes + token->offset);
             k = (k + 1) & (bpe->n_slots - 1);
         }
         bpe->slot[k] = (uint32_t)id + 1;
@@ -142,24 +151,29 @@ static uint64_t pair_of(int32_t left, int32_t right)
 
 tt_status tti_bpe_reserve_merges(tti_bpe *bpe, size_t n_merges)
 {
-    TT_CHECK(n_merges < UINT32_MAX / SLOT_LOAD, TT_ERR_UNSUPPORTED, "%zu merges are too many", n_merges);
+    TT_CHECK(n_merges < UINT32_MAX / SLOT_LOAD, TT_ERR_UNSUPPORTED, "%zu merges are too many",
+             n_merges);
     bpe->n_merge_slots = power_of_two_above(SLOT_LOAD * (n_merges + 1));
     bpe->merge = malloc(bpe->n_merge_slots * sizeof(*bpe->merge));
     bpe->merged_by_rank = malloc((n_merges + 1) * sizeof(*bpe->merged_by_rank));
     bpe->rank_capacity = n_merges;
-    TT_CHECK(bpe->merge && bpe->merged_by_rank, TT_ERR_NOMEM, "out of memory for %zu merges", n_merges);
+    TT_CHECK(bpe->merge && bpe->merged_by_rank, TT_ERR_NOMEM, "out of memory for %zu merges",
+             n_merges);
     for (size_t i = 0; i < bpe->n_merge_slots; i++) {
         bpe->merge[i] = (tti_bpe_merge){.merged = -1};
     }
     return TT_OK;
 }
 
-tt_status tti_bpe_add_merge(const char *path, tti_bpe *bpe, const char *left, size_t n_left, const char *right, size_t n_right)
+tt_status tti_bpe_add_merge(const char *path, tti_bpe *bpe, const char *left, size_t n_left,
+                            const char *right, size_t n_right)
 {
     enum { SHORT_BYTES = 256 };
-    TT_CHECK(bpe->n_ranks < bpe->rank_capacity, TT_ERR_ARG, "%s: more merges than were announced", path);
+    TT_CHECK(bpe->n_ranks < bpe->rank_capacity, TT_ERR_ARG, "%s: more merges than were announced",
+             path);
     int32_t a = tti_bpe_find(bpe, left, n_left), b = tti_bpe_find(bpe, right, n_right);
-    TT_CHECK(a >= 0 && b >= 0, TT_ERR_FILE, "%s: merge %zu joins \"%.*s\", which is not in the vocabulary", path, bpe->n_ranks,
+    TT_CHECK(a >= 0 && b >= 0, TT_ERR_FILE,
+             "%s: merge %zu joins \"%.*s\", which is not in the vocabulary", path, bpe->n_ranks,
              shown(a < 0 ? n_left : n_right), a < 0 ? left : right);
     /* Nearly all tokens are short; a long one takes the heap. */
     char small[SHORT_BYTES], *joined = small;
@@ -173,10 +187,12 @@ tt_status tti_bpe_add_merge(const char *path, tti_bpe *bpe, const char *left, si
     if (joined != small) {
         free(joined);
     }
-    TT_CHECK(merged >= 0, TT_ERR_FILE, "%s: merge %zu makes \"%.*s%.*s\", which is not in the vocabulary", path, bpe->n_ranks,
+    TT_CHECK(merged >= 0, TT_ERR_FILE,
+             "%s: merge %zu makes \"%.*s%.*s\", which is not in the vocabulary", path, bpe->n_ranks,
              shown(n_left), left, shown(n_right), right);
     uint64_t pair = pair_of(a, b);
-    *merge_place(bpe, pair) = (tti_bpe_merge){.pair = pair, .rank = (uint32_t)bpe->n_ranks, .merged = merged};
+    *merge_place(bpe, pair) =
+        (tti_bpe_merge){.pair = pair, .rank = (uint32_t)bpe->n_ranks, .merged = merged};
     bpe->merged_by_rank[bpe->n_ranks++] = merged;
     return TT_OK;
 }
@@ -226,7 +242,8 @@ static tt_status heap_push(tti_bpe_work *work, uint64_t key)
 {
     if (work->n_heap == work->heap_capacity) {
         void *array = work->heap;
-        tt_status st = tti_tokenizer_grow(&array, &work->heap_capacity, work->n_heap + 1, sizeof(*work->heap));
+        tt_status st =
+            tti_tokenizer_grow(&array, &work->heap_capacity, work->n_heap + 1, sizeof(*work->heap));
         work->heap = array;
         TT_TRY(st);
     }
@@ -266,7 +283,8 @@ static tt_status add_symbol(tti_bpe_work *work, int32_t id)
 {
     if (work->n_symbols == work->symbol_capacity) {
         void *array = work->symbol;
-        tt_status st = tti_tokenizer_grow(&array, &work->symbol_capacity, work->n_symbols + 1, sizeof(*work->symbol));
+        tt_status st = tti_tokenizer_grow(&array, &work->symbol_capacity, work->n_symbols + 1,
+                                          sizeof(*work->symbol));
         work->symbol = array;
         TT_TRY(st);
     }
@@ -275,18 +293,21 @@ static tt_status add_symbol(tti_bpe_work *work, int32_t id)
     return TT_OK;
 }
 
-/* The characters of the piece as symbols; unknown ones as bytes, as the unknown token, or not at all. */
+/* The characters of the piece as symbols; unknown ones as bytes, as the unknown token, or not at
+ * all. */
 static tt_status start_symbols(const tti_bpe *bpe, tti_bpe_work *work, const char *piece, size_t n)
 {
     work->n_symbols = 0;
-    /* An unknown token is held back until the next known one, so that a run of them can become one. */
+    /* An unknown token is held back until the next known one, so that a run of them can become
+     * one. */
     bool unknown_waits = false;
     for (size_t i = 0; i < n;) {
         size_t length;
         uint32_t c = tti_utf8_decode(piece + i, &length);
         const unsigned char *bytes = (const unsigned char *)piece + i;
         i += length;
-        int32_t id = c < TTI_BPE_DIRECT ? bpe->char_id[c] : tti_bpe_find(bpe, (const char *)bytes, length);
+        int32_t id =
+            c < TTI_BPE_DIRECT ? bpe->char_id[c] : tti_bpe_find(bpe, (const char *)bytes, length);
         if (id >= 0) {
             if (unknown_waits) {
                 TT_TRY(add_symbol(work, bpe->unknown_id));
@@ -325,7 +346,8 @@ static tt_status start_symbols(const tti_bpe *bpe, tti_bpe_work *work, const cha
 
 static tt_status push_pair(const tti_bpe *bpe, tti_bpe_work *work, uint32_t left, uint32_t right)
 {
-    const tti_bpe_merge *merge = merge_place(bpe, pair_of(work->symbol[left].id, work->symbol[right].id));
+    const tti_bpe_merge *merge =
+        merge_place(bpe, pair_of(work->symbol[left].id, work->symbol[right].id));
     return merge->merged < 0 ? TT_OK : heap_push(work, (uint64_t)merge->rank << 32 | left);
 }
 
@@ -361,11 +383,14 @@ static tt_status merge_symbols(const tti_bpe *bpe, tti_bpe_work *work)
     return TT_OK;
 }
 
-tt_status tti_bpe_encode(const tti_bpe *bpe, tti_bpe_work *work, const char *piece, size_t n, tt_ids *ids)
+tt_status tti_bpe_encode(const tti_bpe *bpe, tti_bpe_work *work, const char *piece, size_t n,
+                         tt_ids *ids)
 {
     TT_CHECK(n < NONE, TT_ERR_REQUEST, "a piece of text of %zu bytes is too long", n);
     int32_t token = tti_bpe_find(bpe, piece, n);
-    if (token >= 0 && (bpe->ignore_merges || atomic_load_explicit(&bpe->whole[token], memory_order_relaxed) == WHOLE_YES)) {
+    if (token >= 0 &&
+        (bpe->ignore_merges ||
+         atomic_load_explicit(&bpe->whole[token], memory_order_relaxed) == WHOLE_YES)) {
         return tt_ids_append(ids, &token, 1);
     }
     TT_TRY(start_symbols(bpe, work, piece, n));
@@ -374,8 +399,10 @@ tt_status tti_bpe_encode(const tti_bpe *bpe, tti_bpe_work *work, const char *pie
         TT_TRY(tt_ids_append(ids, &work->symbol[k].id, 1));
     }
     if (token >= 0) {
-        bool whole = work->n_symbols > 0 && work->symbol[0].id == token && work->symbol[0].next == NONE;
-        atomic_store_explicit(&bpe->whole[token], whole ? WHOLE_YES : WHOLE_NO, memory_order_relaxed);
+        bool whole =
+            work->n_symbols > 0 && work->symbol[0].id == token && work->symbol[0].next == NONE;
+        atomic_store_explicit(&bpe->whole[token], whole ? WHOLE_YES : WHOLE_NO,
+                              memory_order_relaxed);
     }
     return TT_OK;
 }

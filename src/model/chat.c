@@ -1,8 +1,9 @@
 /* chat.c - the ids of a conversation.
  *
- * The template is rendered to one text with a mark on each byte that came from a message. Special tokens count only where the
- * template spelled them; between two of them, template and message are encoded as one text, in which special tokens stay text. So
- * a message can say anything and forge nothing, and ordinary messages get the ids that the reference gives them. */
+ * The template is rendered to one text with a mark on each byte that came from a message. Special
+ * tokens count only where the template spelled them; between two of them, template and message
+ * are encoded as one text, in which special tokens stay text. So a message can say anything and
+ * forge nothing, and ordinary messages get the ids that the reference gives them. */
 #include "tokenizer_internal.h"
 #include <string.h>
 
@@ -18,10 +19,12 @@ static tt_status add_missing_bos(const tt_tokenizer *t, tt_ids *ids, size_t n_be
     return TT_OK;
 }
 
-static tt_status encode_rendered(const tt_tokenizer *t, const tt_text *text, const tt_text *mark, tt_ids *ids)
+static tt_status encode_rendered(const tt_tokenizer *t, const tt_text *text, const tt_text *mark,
+                                 tt_ids *ids)
 {
     size_t n_before = ids->n;
-    TT_TRY(tti_tokenizer_encode_marked(t, text->bytes, (const unsigned char *)mark->bytes, text->n, ids));
+    TT_TRY(tti_tokenizer_encode_marked(t, text->bytes, (const unsigned char *)mark->bytes, text->n,
+                                       ids));
     tt_status st = add_missing_bos(t, ids, n_before);
     if (st != TT_OK) {
         ids->n = n_before;
@@ -29,13 +32,17 @@ static tt_status encode_rendered(const tt_tokenizer *t, const tt_text *text, con
     return st;
 }
 
-tt_status tt_tokenizer_encode_chat(const tt_tokenizer *tokenizer, const tt_chat_message *messages, size_t n_messages, tt_ids *ids)
+tt_status tt_tokenizer_encode_chat(const tt_tokenizer *tokenizer, const tt_chat_message *messages,
+                                   size_t n_messages, tt_ids *ids)
 {
-    TT_CHECK(tokenizer && ids && (messages || n_messages == 0), TT_ERR_ARG, "tt_tokenizer_encode_chat: a pointer is NULL");
+    TT_CHECK(tokenizer && ids && (messages || n_messages == 0), TT_ERR_ARG,
+             "tt_tokenizer_encode_chat: a pointer is NULL");
     TT_CHECK(tokenizer->chat_template, TT_ERR_FILE,
-             "the model has no chat template (no \"chat_template\" in tokenizer_config.json, no chat_template.jinja)");
+             "the model has no chat template (no \"chat_template\" in tokenizer_config.json, no "
+             "chat_template.jinja)");
     for (size_t i = 0; i < n_messages; i++) {
-        TT_CHECK(messages[i].role && messages[i].content, TT_ERR_REQUEST, "message %zu has no role or no content", i);
+        TT_CHECK(messages[i].role && messages[i].content, TT_ERR_REQUEST,
+                 "message %zu has no role or no content", i);
     }
     tti_chat_input input = {.message = messages,
                             .n_messages = n_messages,
@@ -43,7 +50,8 @@ tt_status tt_tokenizer_encode_chat(const tt_tokenizer *tokenizer, const tt_chat_
                             .eos_token = tokenizer->eos_token,
                             .add_generation_prompt = true};
     tt_text text = {0}, mark = {0};
-    tt_status st = tti_chat_render(tokenizer->chat_template, tokenizer->n_chat_template, &input, &text, &mark);
+    tt_status st =
+        tti_chat_render(tokenizer->chat_template, tokenizer->n_chat_template, &input, &text, &mark);
     if (st == TT_OK) {
         st = encode_rendered(tokenizer, &text, &mark, ids);
     }

@@ -1,8 +1,8 @@
 /* chat_template.c - runs a chat template over a conversation.
  *
- * Every string knows which of its bytes a message brought: a whole string by one flag, a mixture by a mark per byte. So what the
- * template does with a message (print it, join it to something) never makes template text of it.
- * A run is bounded in steps and in bytes of output. */
+ * Every string knows which of its bytes a message brought: a whole string by one flag, a mixture
+ * by a mark per byte. So what the template does with a message (print it, join it to something)
+ * never makes template text of it. A run is bounded in steps and in bytes of output. */
 #include "chat_template_internal.h"
 #include <inttypes.h>
 #include <stddef.h>
@@ -11,7 +11,9 @@
 #include <string.h>
 
 enum {
-    STEPS_MAX = 10 * 1000 * 1000,       /* expressions and statements of one run; a template of 1000 over 10000 messages */
+    STEPS_MAX =
+        10 * 1000 *
+        1000, /* expressions and statements of one run; a template of 1000 over 10000 messages */
     OUTPUT_MAX_BYTES = 64 * 1024 * 1024, /* far above any context */
     BLOCK_BYTES = 16 * 1024
 };
@@ -92,7 +94,8 @@ typedef struct run {
 
 static tt_status count_step(run *r, int line)
 {
-    TT_CHECK(r->n_steps < STEPS_MAX, TT_ERR_REQUEST, "chat template, line %d: more than %d steps", line, STEPS_MAX);
+    TT_CHECK(r->n_steps < STEPS_MAX, TT_ERR_REQUEST, "chat template, line %d: more than %d steps",
+             line, STEPS_MAX);
     r->n_steps++;
     return TT_OK;
 }
@@ -129,7 +132,8 @@ static bool is_true(const value *v)
 
 static bool are_equal(const value *a, const value *b)
 {
-    bool numbers = (a->kind == VALUE_BOOL || a->kind == VALUE_INTEGER) && (b->kind == VALUE_BOOL || b->kind == VALUE_INTEGER);
+    bool numbers = (a->kind == VALUE_BOOL || a->kind == VALUE_INTEGER) &&
+                   (b->kind == VALUE_BOOL || b->kind == VALUE_INTEGER);
     if (numbers) {
         return a->number == b->number;
     }
@@ -222,13 +226,15 @@ static value loop_field(const value *loop, const char *name, size_t n)
     return (value){.kind = VALUE_UNDEFINED};
 }
 
-static tt_status field_of(run *r, const tti_expr *expr, const value *object, const char *name, size_t n, value *out)
+static tt_status field_of(run *r, const tti_expr *expr, const value *object, const char *name,
+                          size_t n, value *out)
 {
     *out = (value){.kind = VALUE_UNDEFINED};
     switch (object->kind) {
     case VALUE_UNDEFINED:
-        return TT_FAIL(TT_ERR_REQUEST, "chat template, line %d: \"%.*s\" is asked of an undefined value", expr->line,
-                       n < TT_CACHE_LINE ? (int)n : TT_CACHE_LINE, name);
+        return TT_FAIL(TT_ERR_REQUEST,
+                       "chat template, line %d: \"%.*s\" is asked of an undefined value",
+                       expr->line, n < TT_CACHE_LINE ? (int)n : TT_CACHE_LINE, name);
     case VALUE_MESSAGE:
         if (text_is(name, n, "role")) {
             return caller_string(r, r->input->message[object->number].role, out);
@@ -245,7 +251,8 @@ static tt_status field_of(run *r, const tti_expr *expr, const value *object, con
     }
 }
 
-static tt_status subscript(run *r, const tti_expr *expr, const value *object, const value *index, value *out)
+static tt_status subscript(run *r, const tti_expr *expr, const value *object, const value *index,
+                           value *out)
 {
     if (index->kind == VALUE_STRING) {
         return field_of(r, expr, object, index->text, index->n, out);
@@ -274,7 +281,8 @@ static tt_status to_string(run *r, const tti_expr *expr, const value *v, value *
         *out = string_value("None", strlen("None"), false);
         return TT_OK;
     case VALUE_BOOL:
-        *out = v->number ? string_value("True", strlen("True"), false) : string_value("False", strlen("False"), false);
+        *out = v->number ? string_value("True", strlen("True"), false)
+                         : string_value("False", strlen("False"), false);
         return TT_OK;
     case VALUE_INTEGER:
         number = tti_chat_alloc(r->arena, NUMBER_BYTES);
@@ -283,7 +291,9 @@ static tt_status to_string(run *r, const tti_expr *expr, const value *v, value *
         *out = string_value(number, strlen(number), false);
         return TT_OK;
     default:
-        return TT_FAIL(TT_ERR_UNSUPPORTED, "chat template, line %d: a list, a message or a loop cannot be printed", expr->line);
+        return TT_FAIL(TT_ERR_UNSUPPORTED,
+                       "chat template, line %d: a list, a message or a loop cannot be printed",
+                       expr->line);
     }
 }
 
@@ -299,7 +309,8 @@ static void copy_marks(unsigned char *to, const value *from)
 static tt_status join(run *r, const tti_expr *expr, const value *a, const value *b, value *out)
 {
     TT_CHECK(a->n <= OUTPUT_MAX_BYTES && b->n <= OUTPUT_MAX_BYTES, TT_ERR_REQUEST,
-             "chat template, line %d: a text is longer than %d bytes", expr->line, OUTPUT_MAX_BYTES);
+             "chat template, line %d: a text is longer than %d bytes", expr->line,
+             OUTPUT_MAX_BYTES);
     size_t n = a->n + b->n;
     char *text = tti_chat_alloc(r->arena, n);
     TT_CHECK(text, TT_ERR_NOMEM, "out of memory for the chat template");
@@ -320,7 +331,8 @@ static tt_status join(run *r, const tti_expr *expr, const value *a, const value 
 static tt_status add(run *r, const tti_expr *expr, const value *a, const value *b, value *out)
 {
     if (a->kind == VALUE_INTEGER && b->kind == VALUE_INTEGER) {
-        TT_CHECK(!((b->number > 0 && a->number > INT64_MAX - b->number) || (b->number < 0 && a->number < INT64_MIN - b->number)),
+        TT_CHECK(!((b->number > 0 && a->number > INT64_MAX - b->number) ||
+                   (b->number < 0 && a->number < INT64_MIN - b->number)),
                  TT_ERR_REQUEST, "chat template, line %d: a number is too large", expr->line);
         *out = (value){.kind = VALUE_INTEGER, .number = a->number + b->number};
         return TT_OK;
@@ -392,8 +404,8 @@ static tt_status evaluate(run *r, const tti_expr *expr, value *out)
 
 static tt_status print(run *r, int line, const value *v)
 {
-    TT_CHECK(v->n <= OUTPUT_MAX_BYTES - r->text->n, TT_ERR_REQUEST, "chat template, line %d: the text is longer than %d bytes", line,
-             OUTPUT_MAX_BYTES);
+    TT_CHECK(v->n <= OUTPUT_MAX_BYTES - r->text->n, TT_ERR_REQUEST,
+             "chat template, line %d: the text is longer than %d bytes", line, OUTPUT_MAX_BYTES);
     TT_TRY(tt_text_append(r->text, v->text, v->n));
     /* Room for the marks first, their values then. */
     size_t start = r->mark->n;
@@ -408,8 +420,8 @@ static tt_status run_for(run *r, const tti_node *node)
 {
     value list;
     TT_TRY(evaluate(r, node->expr, &list));
-    TT_CHECK(list.kind == VALUE_MESSAGES, TT_ERR_UNSUPPORTED, "chat template, line %d: \"for\" goes over something else than messages",
-             node->line);
+    TT_CHECK(list.kind == VALUE_MESSAGES, TT_ERR_UNSUPPORTED,
+             "chat template, line %d: \"for\" goes over something else than messages", node->line);
     scope inner = {.outer = r->scope, .name = node->text, .n = node->n};
     for (int64_t k = 0; k < list.count; k++) {
         inner.item = (value){.kind = VALUE_MESSAGE, .number = k};
@@ -431,7 +443,8 @@ static tt_status run_if(run *r, const tti_node *node)
         if (is_true(&condition)) {
             return run_body(r, node->body);
         }
-        /* An `else` whose body begins with an `if` is told from an `elif` by what follows it, so it is not looked into here. */
+        /* An `else` whose body begins with an `if` is told from an `elif` by what follows it, so
+         * it is not looked into here. */
         if (!node->other || node->other->kind != TTI_NODE_IF || node->other->next) {
             return run_body(r, node->other);
         }
@@ -466,7 +479,8 @@ static tt_status run_body(run *r, const tti_node *node)
     return TT_OK;
 }
 
-tt_status tti_chat_render(const char *source, size_t n, const tti_chat_input *input, tt_text *text, tt_text *mark)
+tt_status tti_chat_render(const char *source, size_t n, const tti_chat_input *input, tt_text *text,
+                          tt_text *mark)
 {
     tti_chat_arena arena = {0};
     tti_node *root = NULL;

@@ -1,5 +1,6 @@
-/* chat_template_internal.h - a chat template as a tree: what chat_template_parse.c makes and chat_template.c runs.
- * Everything lies in one arena that is freed at once. Threads: one at a time per tree. MPI: none. */
+/* chat_template_internal.h - a chat template as a tree: what chat_template_parse.c makes and
+ * chat_template.c runs. Everything lies in one arena that is freed at once. Threads: one at a
+ * time per tree. MPI: none. */
 #ifndef TUTTI_SRC_MODEL_CHAT_TEMPLATE_INTERNAL_H
 #define TUTTI_SRC_MODEL_CHAT_TEMPLATE_INTERNAL_H
 #include "tokenizer_internal.h"
@@ -13,7 +14,9 @@ typedef struct tti_chat_arena {
 void *tti_chat_alloc(tti_chat_arena *arena, size_t bytes);
 void tti_chat_arena_fini(tti_chat_arena *arena);
 
-enum { TTI_CHAT_DEPTH_MAX = 64 /* of nested expressions and of nested statements; bounds recursion */ };
+enum {
+    TTI_CHAT_DEPTH_MAX = 64 /* of nested expressions and of nested statements; bounds recursion */
+};
 
 typedef enum tti_expr_kind {
     TTI_EXPR_STRING,
@@ -43,12 +46,17 @@ struct tti_expr {
     const tti_expr *left, *right;
 };
 
-typedef enum tti_node_kind { TTI_NODE_TEXT, TTI_NODE_OUTPUT, TTI_NODE_IF, TTI_NODE_FOR } tti_node_kind;
+typedef enum tti_node_kind {
+    TTI_NODE_TEXT,
+    TTI_NODE_OUTPUT,
+    TTI_NODE_IF,
+    TTI_NODE_FOR
+} tti_node_kind;
 typedef struct tti_node tti_node;
 struct tti_node {
     tti_node_kind kind;
     int line;
-    const char *text;     /* text[n]: TEXT; the variable of FOR */
+    const char *text; /* text[n]: TEXT; the variable of FOR */
     size_t n;
     const tti_expr *expr; /* what to print, to test or to go over */
     tti_node *body;
@@ -56,8 +64,8 @@ struct tti_node {
     tti_node *next;
 };
 
-/* *root_out is NULL for an empty template. Errors: TT_ERR_UNSUPPORTED naming what is not known, TT_ERR_FILE for a
- * template that does not hold together; both with the line. */
+/* *root_out is NULL for an empty template. Errors: TT_ERR_UNSUPPORTED naming what is not known,
+ * TT_ERR_FILE for a template that does not hold together; both with the line. */
 tt_status tti_chat_parse(tti_chat_arena *arena, const char *source, size_t n, tti_node **root_out);
 
 #endif

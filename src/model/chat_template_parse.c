@@ -1,14 +1,21 @@
 /* chat_template_parse.c - a chat template (Jinja) to a tree.
  *
- * White space follows the way the reference library sets Jinja up: trim_blocks (one newline behind a block goes),
- * lstrip_blocks (blanks before a block that begins its line go), `-` next to a bracket takes all white space on its side, `+` keeps it; the
- * newline at the very end goes. Tags are read by a small lexer, expressions by descent over the precedence
- * or, and, not, comparison, +, ~, postfix. */
+ * White space follows the way the reference library sets Jinja up: trim_blocks (one newline
+ * behind a block goes), lstrip_blocks (blanks before a block that begins its line go), `-` next
+ * to a bracket takes all white space on its side, `+` keeps it; the newline at the very end goes.
+ * Tags are read by a small lexer, expressions by descent over the precedence or, and, not,
+ * comparison, +, ~, postfix. */
 #include "chat_template_internal.h"
 #include <stdio.h>
 #include <string.h>
 
-typedef enum token_kind { TOKEN_END, TOKEN_NAME, TOKEN_STRING, TOKEN_INTEGER, TOKEN_OPERATOR } token_kind;
+typedef enum token_kind {
+    TOKEN_END,
+    TOKEN_NAME,
+    TOKEN_STRING,
+    TOKEN_INTEGER,
+    TOKEN_OPERATOR
+} token_kind;
 typedef struct token {
     token_kind kind;
     const char *text; /* text[n]; a string's content with its escapes resolved */
@@ -20,8 +27,8 @@ typedef struct parser {
     tti_chat_arena *arena;
     const char *source; /* source[n], newlines are \n */
     size_t n;
-    size_t at;        /* the next byte to read */
-    int line;         /* of counted_to */
+    size_t at; /* the next byte to read */
+    int line;  /* of counted_to */
     size_t counted_to;
     bool in_variable; /* in {{ }} rather than {% %} */
     unsigned depth;
@@ -37,7 +44,8 @@ static int line_here(parser *p)
 }
 
 #define TEMPLATE_FAIL(p, code, ...) template_fail((p), (code), __FILE__, __LINE__, __VA_ARGS__)
-static TT_PRINTF(5, 6) tt_status template_fail(parser *p, tt_status code, const char *file, int line, const char *format, ...)
+static TT_PRINTF(5, 6) tt_status
+    template_fail(parser *p, tt_status code, const char *file, int line, const char *format, ...)
 {
     enum { REASON_BYTES = 256 };
     char reason[REASON_BYTES];
@@ -103,7 +111,8 @@ static void close_tag(parser *p, const char *bracket, bool is_block)
 static bool at_close(const parser *p)
 {
     const char *bracket = p->in_variable ? "}}" : "%}";
-    bool signs = p->at < p->n && (p->source[p->at] == '-' || (p->source[p->at] == '+' && !p->in_variable));
+    bool signs =
+        p->at < p->n && (p->source[p->at] == '-' || (p->source[p->at] == '+' && !p->in_variable));
     return looks_at(p, p->at, bracket) || (signs && looks_at(p, p->at + 1, bracket));
 }
 
@@ -129,7 +138,8 @@ static tt_status lex_string(parser *p)
             c = p->source[++i];
             const char *known = c ? strchr(from, c) : NULL;
             if (!known) {
-                return TEMPLATE_FAIL(p, TT_ERR_UNSUPPORTED, "the escape \\%c in a string is not supported", c);
+                return TEMPLATE_FAIL(p, TT_ERR_UNSUPPORTED,
+                                     "the escape \\%c in a string is not supported", c);
             }
             c = to[known - from];
         }
@@ -150,9 +160,11 @@ static tt_status lex_integer(parser *p)
         p->at++;
     }
     if (p->at - start > DIGITS_MAX || looks_at(p, p->at, ".")) {
-        return TEMPLATE_FAIL(p, TT_ERR_UNSUPPORTED, "the number %.*s is not supported", (int)DIGITS_MAX, p->source + start);
+        return TEMPLATE_FAIL(p, TT_ERR_UNSUPPORTED, "the number %.*s is not supported",
+                             (int)DIGITS_MAX, p->source + start);
     }
-    p->token = (token){.kind = TOKEN_INTEGER, .text = p->source + start, .n = p->at - start, .number = number};
+    p->token = (token){
+        .kind = TOKEN_INTEGER, .text = p->source + start, .n = p->at - start, .number = number};
     return TT_OK;
 }
 
@@ -198,12 +210,14 @@ static tt_status advance(parser *p)
 
 static bool token_is(const parser *p, token_kind kind, const char *text)
 {
-    return p->token.kind == kind && p->token.n == strlen(text) && memcmp(p->token.text, text, p->token.n) == 0;
+    return p->token.kind == kind && p->token.n == strlen(text) &&
+           memcmp(p->token.text, text, p->token.n) == 0;
 }
 
 static tt_status refuse_token(parser *p)
 {
-    return TEMPLATE_FAIL(p, TT_ERR_UNSUPPORTED, "\"%.*s\" is not supported here", shown(p->token.n), p->token.text);
+    return TEMPLATE_FAIL(p, TT_ERR_UNSUPPORTED, "\"%.*s\" is not supported here", shown(p->token.n),
+                         p->token.text);
 }
 
 static tt_status expect(parser *p, token_kind kind, const char *text)
@@ -214,17 +228,20 @@ static tt_status expect(parser *p, token_kind kind, const char *text)
 /* ---- expressions ---- */
 static tt_status parse_or(parser *p, const tti_expr **out);
 
-static tt_status make_expr(parser *p, tti_expr_kind kind, const tti_expr *left, const tti_expr *right, tti_expr **out)
+static tt_status make_expr(parser *p, tti_expr_kind kind, const tti_expr *left,
+                           const tti_expr *right, tti_expr **out)
 {
     void *memory;
     unsigned depth = left ? left->depth : 0;
     depth = right && right->depth > depth ? right->depth : depth;
     if (depth >= TTI_CHAT_DEPTH_MAX) {
-        return TEMPLATE_FAIL(p, TT_ERR_UNSUPPORTED, "an expression is nested deeper than %d", TTI_CHAT_DEPTH_MAX);
+        return TEMPLATE_FAIL(p, TT_ERR_UNSUPPORTED, "an expression is nested deeper than %d",
+                             TTI_CHAT_DEPTH_MAX);
     }
     TT_TRY(alloc(p, sizeof(tti_expr), &memory));
     *out = memory;
-    **out = (tti_expr){.kind = kind, .depth = depth + 1, .line = line_here(p), .left = left, .right = right};
+    **out = (tti_expr){
+        .kind = kind, .depth = depth + 1, .line = line_here(p), .left = left, .right = right};
     return TT_OK;
 }
 
@@ -305,12 +322,12 @@ static tt_status parse_postfix(parser *p, const tti_expr **out)
             TT_TRY(make_expr(p, TTI_EXPR_SUBSCRIPT, *out, index, &expr));
         } else if (token_is(p, TOKEN_OPERATOR, "|")) {
             TT_TRY(advance(p));
-            return TEMPLATE_FAIL(p, TT_ERR_UNSUPPORTED, "the filter \"%.*s\" is not supported", shown(p->token.n),
-                                 p->token.text);
+            return TEMPLATE_FAIL(p, TT_ERR_UNSUPPORTED, "the filter \"%.*s\" is not supported",
+                                 shown(p->token.n), p->token.text);
         } else if (token_is(p, TOKEN_OPERATOR, "(")) {
             const tti_expr *called = *out;
-            return TEMPLATE_FAIL(p, TT_ERR_UNSUPPORTED, "the call of \"%.*s\" is not supported", shown(called->n),
-                                 called->text ? called->text : "");
+            return TEMPLATE_FAIL(p, TT_ERR_UNSUPPORTED, "the call of \"%.*s\" is not supported",
+                                 shown(called->n), called->text ? called->text : "");
         } else {
             return TT_OK;
         }
@@ -318,11 +335,12 @@ static tt_status parse_postfix(parser *p, const tti_expr **out)
     }
 }
 
-/* A chain of one left-associative operator; each level of precedence below names its operands' parser. */
+/* A chain of one left-associative operator; each level of precedence below names its operands'
+ * parser. */
 typedef tt_status parse_level(parser *p, const tti_expr **out);
 
-static tt_status parse_chain(parser *p, parse_level *operand, token_kind joint, const char *name, tti_expr_kind kind,
-                             const tti_expr **out)
+static tt_status parse_chain(parser *p, parse_level *operand, token_kind joint, const char *name,
+                             tti_expr_kind kind, const tti_expr **out)
 {
     TT_TRY(operand(p, out));
     while (token_is(p, joint, name)) {
@@ -386,7 +404,8 @@ static tt_status parse_and(parser *p, const tti_expr **out)
 static tt_status parse_or(parser *p, const tti_expr **out)
 {
     if (p->depth >= TTI_CHAT_DEPTH_MAX) {
-        return TEMPLATE_FAIL(p, TT_ERR_UNSUPPORTED, "it is nested deeper than %d", TTI_CHAT_DEPTH_MAX);
+        return TEMPLATE_FAIL(p, TT_ERR_UNSUPPORTED, "it is nested deeper than %d",
+                             TTI_CHAT_DEPTH_MAX);
     }
     p->depth++;
     TT_TRY(parse_chain(p, parse_and, TOKEN_NAME, "or", TTI_EXPR_OR, out));
@@ -521,15 +540,16 @@ static tt_status parse_output(parser *p, tti_node **out)
     return TT_OK;
 }
 
-/* Reads statements up to a tag that ends or divides one around (elif, else, endif, endfor), which is then ahead, or to the end, where
- * the token ahead is TOKEN_END. */
+/* Reads statements up to a tag that ends or divides one around (elif, else, endif, endfor), which
+ * is then ahead, or to the end, where the token ahead is TOKEN_END. */
 static tt_status parse_statements(parser *p, tti_node **first_out)
 {
     tti_node **link = first_out;
     for (;;) {
         size_t start = p->at, open = start;
         bool starts_line = start == 0 || p->source[start - 1] == '\n';
-        while (open < p->n && !(p->source[open] == '{' && open + 1 < p->n && strchr("{%#", p->source[open + 1]) && p->source[open + 1])) {
+        while (open < p->n && !(p->source[open] == '{' && open + 1 < p->n &&
+                                strchr("{%#", p->source[open + 1]) && p->source[open + 1])) {
             open++;
         }
         TT_TRY(add_text(p, start, open, starts_line, &link));
@@ -554,12 +574,12 @@ static tt_status parse_statements(parser *p, tti_node **first_out)
                 TT_TRY(parse_if(p, link));
             } else if (token_is(p, TOKEN_NAME, "for")) {
                 TT_TRY(parse_for(p, link));
-            } else if (token_is(p, TOKEN_NAME, "elif") || token_is(p, TOKEN_NAME, "else") || token_is(p, TOKEN_NAME, "endif") ||
-                       token_is(p, TOKEN_NAME, "endfor")) {
+            } else if (token_is(p, TOKEN_NAME, "elif") || token_is(p, TOKEN_NAME, "else") ||
+                       token_is(p, TOKEN_NAME, "endif") || token_is(p, TOKEN_NAME, "endfor")) {
                 return TT_OK;
             } else {
-                return TEMPLATE_FAIL(p, TT_ERR_UNSUPPORTED, "the tag \"%.*s\" is not supported", shown(p->token.n),
-                                     p->token.text);
+                return TEMPLATE_FAIL(p, TT_ERR_UNSUPPORTED, "the tag \"%.*s\" is not supported",
+                                     shown(p->token.n), p->token.text);
             }
         }
         link = &(*link)->next;
@@ -569,7 +589,8 @@ static tt_status parse_statements(parser *p, tti_node **first_out)
 static tt_status parse_body(parser *p, tti_node **first_out)
 {
     if (p->depth >= TTI_CHAT_DEPTH_MAX) {
-        return TEMPLATE_FAIL(p, TT_ERR_UNSUPPORTED, "it is nested deeper than %d", TTI_CHAT_DEPTH_MAX);
+        return TEMPLATE_FAIL(p, TT_ERR_UNSUPPORTED, "it is nested deeper than %d",
+                             TTI_CHAT_DEPTH_MAX);
     }
     p->depth++;
     TT_TRY(parse_statements(p, first_out));

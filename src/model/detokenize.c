@@ -1,9 +1,10 @@
 /* detokenize.c - ids back to text, as the file's list of decoders says, a token at a time.
  *
- * Each decoder of the list is a stage that takes a stream of tokens and gives a stream of tokens. A token arrives as any number of
- * `feed` calls (whole characters each) and one `token_end`; `finish` ends the stream. A stage passes on what can no longer
- * change and holds back the rest, so text appears as soon as it is certain, and the decoding of a whole list of ids is the
- * same code run to its end: streamed and not streamed cannot differ. */
+ * Each decoder of the list is a stage that takes a stream of tokens and gives a stream of tokens.
+ * A token arrives as any number of `feed` calls (whole characters each) and one `token_end`;
+ * `finish` ends the stream. A stage passes on what can no longer change and holds back the rest,
+ * so text appears as soon as it is certain, and the decoding of a whole list of ids is the same
+ * code run to its end: streamed and not streamed cannot differ. */
 #include "tokenizer_internal.h"
 #include <stdlib.h>
 #include <string.h>
@@ -12,14 +13,14 @@ enum { BYTE_TOKEN_BYTES = 6 /* <0xHH> */ };
 
 /* What one stage holds back. */
 typedef struct stage_state {
-    tt_text held;      /* of the current token; BYTE_LEVEL: of the current token, still mapped */
-    tt_text run;       /* BYTE_FALLBACK: bytes of the current run; BYTE_LEVEL: an incomplete character */
-    size_t run_valid;  /* BYTE_FALLBACK: bytes of run that are whole characters */
-    bool run_broken;   /* BYTE_FALLBACK: the current run is known not to be UTF-8 */
-    bool passing;      /* BYTE_FALLBACK: the current token is no byte token. STRIP: its start is over */
-    size_t n_cut;      /* STRIP: characters cut off the start of the current token */
-    bool has_token;    /* METASPACE: a token went by */
-    bool inside;       /* FUSE, BYTE_LEVEL: something came, so a token is to be ended */
+    tt_text held; /* of the current token; BYTE_LEVEL: of the current token, still mapped */
+    tt_text run;  /* BYTE_FALLBACK: bytes of the current run; BYTE_LEVEL: an incomplete character */
+    size_t run_valid; /* BYTE_FALLBACK: bytes of run that are whole characters */
+    bool run_broken;  /* BYTE_FALLBACK: the current run is known not to be UTF-8 */
+    bool passing; /* BYTE_FALLBACK: the current token is no byte token. STRIP: its start is over */
+    size_t n_cut; /* STRIP: characters cut off the start of the current token */
+    bool has_token; /* METASPACE: a token went by */
+    bool inside;    /* FUSE, BYTE_LEVEL: something came, so a token is to be ended */
 } stage_state;
 
 struct tt_detokenizer {
@@ -31,7 +32,8 @@ struct tt_detokenizer {
 };
 
 /* ---- loading ---- */
-static tt_status load_content(const char *path, const json_t *json, const char *key, tti_decode_stage *stage)
+static tt_status load_content(const char *path, const json_t *json, const char *key,
+                              tti_decode_stage *stage)
 {
     const char *s;
     TT_TRY(tti_tokenizer_json_string(path, json, key, &s, &stage->n_content));
@@ -49,7 +51,8 @@ static tt_status load_stage(const char *path, const json_t *json, tti_decode_sta
         return tti_pattern_load(path, json_object_get(json, "pattern"), &stage->pattern);
     case TTI_DECODE_STRIP:
         TT_TRY(load_content(path, json, "content", stage));
-        TT_CHECK(stage->n_content > 0, TT_ERR_FILE, "%s: the decoder Strip has an empty \"content\"", path);
+        TT_CHECK(stage->n_content > 0, TT_ERR_FILE,
+                 "%s: the decoder Strip has an empty \"content\"", path);
         TT_TRY(tti_tokenizer_json_integer(path, json, "start", 0, INT32_MAX, &start));
         TT_TRY(tti_tokenizer_json_integer(path, json, "stop", 0, INT32_MAX, &stop));
         stage->start = (size_t)start;
@@ -67,15 +70,19 @@ static tt_status load_stage(const char *path, const json_t *json, tti_decode_sta
 static tt_status load_nested(const char *path, const json_t *json, unsigned depth, tti_decoder *out)
 {
     static const char *const names[] = {
-        [TTI_DECODE_BYTE_LEVEL] = "ByteLevel", [TTI_DECODE_BYTE_FALLBACK] = "ByteFallback",
-        [TTI_DECODE_FUSE] = "Fuse",            [TTI_DECODE_STRIP] = "Strip",
-        [TTI_DECODE_REPLACE] = "Replace",      [TTI_DECODE_METASPACE] = "Metaspace",
+        [TTI_DECODE_BYTE_LEVEL] = "ByteLevel",
+        [TTI_DECODE_BYTE_FALLBACK] = "ByteFallback",
+        [TTI_DECODE_FUSE] = "Fuse",
+        [TTI_DECODE_STRIP] = "Strip",
+        [TTI_DECODE_REPLACE] = "Replace",
+        [TTI_DECODE_METASPACE] = "Metaspace",
     };
     enum { N_NAMES = sizeof(names) / sizeof(names[0]) };
     const char *type;
     TT_TRY(tti_tokenizer_json_type(path, "decoder", json, &type));
     if (strcmp(type, "Sequence") == 0) {
-        TT_CHECK(depth < TTI_STEPS_MAX, TT_ERR_UNSUPPORTED, "%s: decoders are nested too deep", path);
+        TT_CHECK(depth < TTI_STEPS_MAX, TT_ERR_UNSUPPORTED, "%s: decoders are nested too deep",
+                 path);
         const json_t *array;
         TT_TRY(tti_tokenizer_json_array(path, json, "decoders", &array));
         for (size_t i = 0; i < json_array_size(array); i++) {
@@ -88,9 +95,11 @@ static tt_status load_nested(const char *path, const json_t *json, unsigned dept
         k++;
     }
     TT_CHECK(k < N_NAMES, TT_ERR_UNSUPPORTED, "%s: unknown decoder \"%s\"", path, type);
-    TT_CHECK(out->n_stages < TTI_STEPS_MAX, TT_ERR_UNSUPPORTED, "%s: more than %d decoders", path, TTI_STEPS_MAX);
+    TT_CHECK(out->n_stages < TTI_STEPS_MAX, TT_ERR_UNSUPPORTED, "%s: more than %d decoders", path,
+             TTI_STEPS_MAX);
     void *stages = out->stage;
-    tt_status st = tti_tokenizer_grow(&stages, &out->capacity, out->n_stages + 1, sizeof(*out->stage));
+    tt_status st =
+        tti_tokenizer_grow(&stages, &out->capacity, out->n_stages + 1, sizeof(*out->stage));
     out->stage = stages;
     TT_TRY(st);
     tti_decode_stage *stage = &out->stage[out->n_stages++];
@@ -145,7 +154,8 @@ static size_t partial_match(const tt_text *held, const char *content, size_t n)
     return 0;
 }
 
-/* Replaces all matches in held; with `all` false, what may become a match stays held. A regular expression sees whole tokens only. */
+/* Replaces all matches in held; with `all` false, what may become a match stays held. A regular
+ * expression sees whole tokens only. */
 static tt_status replace_held(tt_detokenizer *d, size_t k, bool all)
 {
     const tti_decode_stage *stage = stage_of(d, k);
@@ -157,7 +167,8 @@ static tt_status replace_held(tt_detokenizer *d, size_t k, bool all)
     while (st == TT_OK && held->n > 0) {
         bool found = false;
         size_t start = 0, end = 0;
-        st = tti_pattern_next(&stage->pattern, &regex, held->bytes, held->n, &walk, &found, &start, &end);
+        st = tti_pattern_next(&stage->pattern, &regex, held->bytes, held->n, &walk, &found, &start,
+                              &end);
         if (st != TT_OK || !found) {
             break;
         }
@@ -170,7 +181,9 @@ static tt_status replace_held(tt_detokenizer *d, size_t k, bool all)
     tti_regex_work_fini(&regex);
     TT_TRY(st);
     drop_front(held, done);
-    size_t keep = all || held->n == 0 ? 0 : partial_match(held, stage->pattern.string, stage->pattern.n_string);
+    size_t keep = all || held->n == 0
+                      ? 0
+                      : partial_match(held, stage->pattern.string, stage->pattern.n_string);
     TT_TRY(feed(d, k + 1, held->bytes, held->n - keep));
     drop_front(held, held->n - keep);
     return TT_OK;
@@ -221,7 +234,8 @@ static int hex_digit(char c)
 /* The byte that a token <0xHH> stands for; -1: it is no byte token. */
 static int byte_of_token(const tt_text *token)
 {
-    if (token->n != BYTE_TOKEN_BYTES || memcmp(token->bytes, "<0x", 3) != 0 || token->bytes[BYTE_TOKEN_BYTES - 1] != '>') {
+    if (token->n != BYTE_TOKEN_BYTES || memcmp(token->bytes, "<0x", 3) != 0 ||
+        token->bytes[BYTE_TOKEN_BYTES - 1] != '>') {
         return -1;
     }
     int high = hex_digit(token->bytes[3]), low = hex_digit(token->bytes[4]);
@@ -237,7 +251,8 @@ static tt_status take_byte(tt_detokenizer *d, size_t k, unsigned char byte)
     char c = (char)byte;
     TT_TRY(tt_text_append(&state->run, &c, 1));
     bool valid, cut;
-    size_t length = tti_utf8_next(state->run.bytes + state->run_valid, state->run.n - state->run_valid, &valid, &cut);
+    size_t length = tti_utf8_next(state->run.bytes + state->run_valid,
+                                  state->run.n - state->run_valid, &valid, &cut);
     if (valid) {
         state->run_valid += length;
     } else if (!cut) {
@@ -314,7 +329,8 @@ static tt_status feed_strip(tt_detokenizer *d, size_t k, const char *bytes, size
     TT_TRY(tt_text_append(&state->held, bytes, n));
     size_t keep = 0;
     for (size_t i = 0; i < stage->stop && keep + stage->n_content <= state->held.n; i++) {
-        if (!begins_with(state->held.bytes + state->held.n - keep - stage->n_content, stage->n_content, stage)) {
+        if (!begins_with(state->held.bytes + state->held.n - keep - stage->n_content,
+                         stage->n_content, stage)) {
             break;
         }
         keep += stage->n_content;
@@ -423,7 +439,8 @@ static tt_status token_end(tt_detokenizer *d, size_t k)
     return token_end(d, k + 1);
 }
 
-/* Ends the stream at each stage in turn: what a stage still held goes through those behind it first. */
+/* Ends the stream at each stage in turn: what a stage still held goes through those behind it
+ * first. */
 static tt_status finish(tt_detokenizer *d)
 {
     for (size_t k = 0; k < d->tokenizer->decoder.n_stages; k++) {
@@ -475,7 +492,8 @@ static tt_status push(tt_detokenizer *d, int32_t id)
     return give_token(d, 0, bytes, n);
 }
 
-tt_status tt_detokenizer_create(const tt_tokenizer *tokenizer, bool skip_special, tt_detokenizer **detokenizer_out)
+tt_status tt_detokenizer_create(const tt_tokenizer *tokenizer, bool skip_special,
+                                tt_detokenizer **detokenizer_out)
 {
     TT_CHECK(tokenizer && detokenizer_out, TT_ERR_ARG, "tt_detokenizer_create: a pointer is NULL");
     tt_detokenizer *d = calloc(1, sizeof(*d));
@@ -519,7 +537,8 @@ tt_status tt_detokenizer_flush(tt_detokenizer *detokenizer, tt_text *text)
     return st;
 }
 
-tt_status tt_tokenizer_decode(const tt_tokenizer *tokenizer, const int32_t *ids, size_t n, bool skip_special, tt_text *text)
+tt_status tt_tokenizer_decode(const tt_tokenizer *tokenizer, const int32_t *ids, size_t n,
+                              bool skip_special, tt_text *text)
 {
     tt_detokenizer *d;
     size_t n_before = text->n;

@@ -1,14 +1,17 @@
-/* pretokenize.c - the pre-tokeniser: a list of steps, each of which splits or rewrites every piece that the step before made.
+/* pretokenize.c - the pre-tokeniser: a list of steps, each of which splits or rewrites every
+ * piece that the step before made.
  *
- * The composed steps of the file (ByteLevel, Metaspace, Digits) are laid out as four primitive ones when loading. A text goes
- * through them depth first: step k hands each piece to step k + 1 as soon as it is cut, the last hands it to BPE. So a text of any
- * length needs no list of pieces, and the recursion is as deep as the list of steps, not as the text. */
+ * The composed steps of the file (ByteLevel, Metaspace, Digits) are laid out as four primitive
+ * ones when loading. A text goes through them depth first: step k hands each piece to step k + 1
+ * as soon as it is cut, the last hands it to BPE. So a text of any length needs no list of
+ * pieces, and the recursion is as deep as the list of steps, not as the text. */
 #include "tokenizer_internal.h"
 #include <stdlib.h>
 #include <string.h>
 
 /* What ByteLevel splits by when use_regex is true: GPT-2's pattern. */
-#define GPT2_PATTERN "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
+#define GPT2_PATTERN                                                                               \
+    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
 
 enum { BYTE_MAP_BASE = 0x100 /* first stand-in of the bytes that do not print */ };
 
@@ -51,9 +54,11 @@ int tti_char_to_byte(uint32_t c)
 }
 
 /* ---- loading ---- */
-static tt_status add_step(const char *path, tti_pretokenizer *out, tti_step_kind kind, tti_step **step_out)
+static tt_status add_step(const char *path, tti_pretokenizer *out, tti_step_kind kind,
+                          tti_step **step_out)
 {
-    TT_CHECK(out->n_steps < TTI_STEPS_MAX, TT_ERR_UNSUPPORTED, "%s: more than %d pre-tokenizer steps", path, TTI_STEPS_MAX);
+    TT_CHECK(out->n_steps < TTI_STEPS_MAX, TT_ERR_UNSUPPORTED,
+             "%s: more than %d pre-tokenizer steps", path, TTI_STEPS_MAX);
     void *array = out->step;
     tt_status st = tti_tokenizer_grow(&array, &out->capacity, out->n_steps + 1, sizeof(*out->step));
     out->step = array;
@@ -161,7 +166,8 @@ static tt_status load_metaspace(const char *path, const json_t *json, tti_pretok
     return TT_OK;
 }
 
-static tt_status load_nested(const char *path, const json_t *json, unsigned depth, tti_pretokenizer *out)
+static tt_status load_nested(const char *path, const json_t *json, unsigned depth,
+                             tti_pretokenizer *out)
 {
     const char *type;
     TT_TRY(tti_tokenizer_json_type(path, "pre-tokenizer", json, &type));
@@ -177,8 +183,10 @@ static tt_status load_nested(const char *path, const json_t *json, unsigned dept
     if (strcmp(type, "Metaspace") == 0) {
         return load_metaspace(path, json, out);
     }
-    TT_CHECK(strcmp(type, "Sequence") == 0, TT_ERR_UNSUPPORTED, "%s: unknown pre-tokenizer \"%s\"", path, type);
-    TT_CHECK(depth < TTI_STEPS_MAX, TT_ERR_UNSUPPORTED, "%s: pre-tokenizers are nested too deep", path);
+    TT_CHECK(strcmp(type, "Sequence") == 0, TT_ERR_UNSUPPORTED, "%s: unknown pre-tokenizer \"%s\"",
+             path, type);
+    TT_CHECK(depth < TTI_STEPS_MAX, TT_ERR_UNSUPPORTED, "%s: pre-tokenizers are nested too deep",
+             path);
     const json_t *array;
     TT_TRY(tti_tokenizer_json_array(path, json, "pretokenizers", &array));
     for (size_t i = 0; i < json_array_size(array); i++) {
@@ -206,23 +214,25 @@ void tti_pretokenizer_fini(tti_pretokenizer *pretokenizer)
 }
 
 /* ---- running ---- */
-static tt_status run_step(tti_encoder *encoder, size_t k, const char *text, size_t n, bool at_start);
+static tt_status run_step(tti_encoder *encoder, size_t k, const char *text, size_t n,
+                          bool at_start);
 
 /* Where a split stands: a stretch that the next one may still join, and what came before it. */
 typedef struct split_state {
     size_t start, end;
-    bool holds;       /* [start, end) waits */
-    bool last_match;  /* the stretch seen last was a match */
+    bool holds;      /* [start, end) waits */
+    bool last_match; /* the stretch seen last was a match */
 } split_state;
 
-static tt_status give(tti_encoder *encoder, size_t k, const char *text, size_t start, size_t end, bool at_start)
+static tt_status give(tti_encoder *encoder, size_t k, const char *text, size_t start, size_t end,
+                      bool at_start)
 {
     return run_step(encoder, k + 1, text + start, end - start, at_start && start == 0);
 }
 
 /* Takes the next stretch of step k's text, a match or a gap, and hands on what is now complete. */
-static tt_status split_take(tti_encoder *encoder, size_t k, const char *text, bool at_start, split_state *state, size_t start,
-                            size_t end, bool is_match)
+static tt_status split_take(tti_encoder *encoder, size_t k, const char *text, bool at_start,
+                            split_state *state, size_t start, size_t end, bool is_match)
 {
     const tti_step *step = &encoder->tokenizer->pretokenizer.step[k];
     bool joins = false;
@@ -257,7 +267,8 @@ static tt_status split_take(tti_encoder *encoder, size_t k, const char *text, bo
     return TT_OK;
 }
 
-static tt_status run_split(tti_encoder *encoder, size_t k, const char *text, size_t n, bool at_start)
+static tt_status run_split(tti_encoder *encoder, size_t k, const char *text, size_t n,
+                           bool at_start)
 {
     const tti_step *step = &encoder->tokenizer->pretokenizer.step[k];
     tti_pattern_walk walk = {0};
@@ -266,7 +277,8 @@ static tt_status run_split(tti_encoder *encoder, size_t k, const char *text, siz
     for (;;) {
         bool found;
         size_t start = 0, end = 0;
-        TT_TRY(tti_pattern_next(&step->pattern, &encoder->regex, text, n, &walk, &found, &start, &end));
+        TT_TRY(tti_pattern_next(&step->pattern, &encoder->regex, text, n, &walk, &found, &start,
+                                &end));
         if (!found) {
             break;
         }
@@ -278,11 +290,14 @@ static tt_status run_split(tti_encoder *encoder, size_t k, const char *text, siz
     return state.holds ? give(encoder, k, text, state.start, state.end, at_start) : TT_OK;
 }
 
-static tt_status make_metaspace(const tti_step *step, const char *text, size_t n, bool at_start, tt_text *out)
+static tt_status make_metaspace(const tti_step *step, const char *text, size_t n, bool at_start,
+                                tt_text *out)
 {
-    bool begins = n >= step->n_replacement && memcmp(text, step->replacement, step->n_replacement) == 0;
+    bool begins =
+        n >= step->n_replacement && memcmp(text, step->replacement, step->n_replacement) == 0;
     begins = begins || text[0] == ' ';
-    if (!begins && (step->prepend == TTI_PREPEND_ALWAYS || (step->prepend == TTI_PREPEND_FIRST && at_start))) {
+    if (!begins &&
+        (step->prepend == TTI_PREPEND_ALWAYS || (step->prepend == TTI_PREPEND_FIRST && at_start))) {
         TT_TRY(tt_text_append(out, step->replacement, step->n_replacement));
     }
     for (size_t i = 0; i < n;) {

@@ -1,6 +1,7 @@
 /* tokenizer.c - life of a tokenizer, its getters, and the way of a text to its ids.
  *
- *   valid UTF-8 -> cut at raw added tokens -> normalise -> cut at normalised added tokens -> pre-tokenise -> BPE
+ *   valid UTF-8 -> cut at raw added tokens -> normalise -> cut at normalised added tokens
+ *   -> pre-tokenise -> BPE
  *
  * in this order, piece by piece, as the reference library does. */
 #include "tokenizer_internal.h"
@@ -14,8 +15,10 @@ tt_status tti_tokenizer_grow(void **array, size_t *capacity, size_t need, size_t
     if (need <= *capacity && *array) {
         return TT_OK;
     }
-    TT_CHECK(need <= SIZE_MAX / 2 / item_bytes, TT_ERR_NOMEM, "out of memory: %zu items of %zu bytes", need, item_bytes);
-    size_t wanted = *capacity < GROW_START_BYTES / item_bytes ? GROW_START_BYTES / item_bytes : *capacity;
+    TT_CHECK(need <= SIZE_MAX / 2 / item_bytes, TT_ERR_NOMEM,
+             "out of memory: %zu items of %zu bytes", need, item_bytes);
+    size_t wanted =
+        *capacity < GROW_START_BYTES / item_bytes ? GROW_START_BYTES / item_bytes : *capacity;
     wanted = wanted > 0 ? wanted : 1;
     while (wanted < need) {
         wanted *= 2;
@@ -129,8 +132,11 @@ static tt_status encode_gap(tti_encoder *encoder, const char *text, size_t n, bo
 {
     const tt_tokenizer *t = encoder->tokenizer;
     TT_TRY(tti_normalizer_exec(&t->normalizer, &encoder->regex, encoder->normal, &text, &n));
-    tti_added_walk walk = {
-        .added = &t->added, .trie = &t->added.normalized, .text = text, .n = n, .skip_special = encoder->literal};
+    tti_added_walk walk = {.added = &t->added,
+                           .trie = &t->added.normalized,
+                           .text = text,
+                           .n = n,
+                           .skip_special = encoder->literal};
     const tti_added_token *token;
     size_t start, end;
     while (tti_added_next(&walk, &token, &start, &end)) {
@@ -147,7 +153,11 @@ static tt_status encode_gap(tti_encoder *encoder, const char *text, size_t n, bo
 static tt_status encode_text(tti_encoder *encoder, const char *text, size_t n, bool at_start)
 {
     const tt_tokenizer *t = encoder->tokenizer;
-    tti_added_walk walk = {.added = &t->added, .trie = &t->added.raw, .text = text, .n = n, .skip_special = encoder->literal};
+    tti_added_walk walk = {.added = &t->added,
+                           .trie = &t->added.raw,
+                           .text = text,
+                           .n = n,
+                           .skip_special = encoder->literal};
     const tti_added_token *token;
     size_t start, end;
     while (tti_added_next(&walk, &token, &start, &end)) {
@@ -180,13 +190,16 @@ static bool begins_with_prefix(const tt_tokenizer *t, const tt_ids *ids, size_t 
     return t->prefix.n > 0 && ids->n > n_before && ids->id[n_before] == t->prefix.id[0];
 }
 
-tt_status tt_tokenizer_encode(const tt_tokenizer *tokenizer, const char *text, size_t n, unsigned flags, tt_ids *ids)
+tt_status tt_tokenizer_encode(const tt_tokenizer *tokenizer, const char *text, size_t n,
+                              unsigned flags, tt_ids *ids)
 {
-    TT_CHECK(tokenizer && ids && (text || n == 0), TT_ERR_ARG, "tt_tokenizer_encode: a pointer is NULL");
+    TT_CHECK(tokenizer && ids && (text || n == 0), TT_ERR_ARG,
+             "tt_tokenizer_encode: a pointer is NULL");
     TT_CHECK((flags & ~(unsigned)(TT_ENCODE_SPECIAL | TT_ENCODE_LITERAL)) == 0, TT_ERR_ARG,
              "tt_tokenizer_encode: unknown flags 0x%x", flags);
     size_t n_before = ids->n;
-    tti_encoder encoder = {.tokenizer = tokenizer, .ids = ids, .literal = (flags & TT_ENCODE_LITERAL) != 0};
+    tti_encoder encoder = {
+        .tokenizer = tokenizer, .ids = ids, .literal = (flags & TT_ENCODE_LITERAL) != 0};
     bool special = (flags & TT_ENCODE_SPECIAL) != 0;
     tt_status st = TT_OK;
     if (special) {
@@ -210,13 +223,16 @@ tt_status tt_tokenizer_encode(const tt_tokenizer *tokenizer, const char *text, s
     return st;
 }
 
-tt_status tti_tokenizer_encode_marked(const tt_tokenizer *tokenizer, const char *text, const unsigned char *literal, size_t n,
-                                      tt_ids *ids)
+tt_status tti_tokenizer_encode_marked(const tt_tokenizer *tokenizer, const char *text,
+                                      const unsigned char *literal, size_t n, tt_ids *ids)
 {
     size_t n_before = ids->n;
     tti_encoder encoder = {.tokenizer = tokenizer, .ids = ids, .literal = true};
-    tti_added_walk walk = {
-        .added = &tokenizer->added, .trie = &tokenizer->added.marked, .text = text, .n = n, .literal = literal};
+    tti_added_walk walk = {.added = &tokenizer->added,
+                           .trie = &tokenizer->added.marked,
+                           .text = text,
+                           .n = n,
+                           .literal = literal};
     const tti_added_token *token;
     size_t start, end;
     tt_status st = TT_OK;
@@ -224,7 +240,8 @@ tt_status tti_tokenizer_encode_marked(const tt_tokenizer *tokenizer, const char 
         if (token) {
             st = tt_ids_append(ids, &token->id, 1);
         } else {
-            /* The users' words and the template's around them are joined here, so they are split as ordinary text is. */
+            /* The users' words and the template's around them are joined here, so they are split
+             * as ordinary text is. */
             st = encode_text(&encoder, text + start, end - start, start == 0);
         }
     }
@@ -280,7 +297,8 @@ bool tt_tokenizer_id_is_special(const tt_tokenizer *tokenizer, int32_t id)
 
 int32_t tt_tokenizer_n_ids(const tt_tokenizer *tokenizer)
 {
-    return tokenizer->bpe.n_ids > tokenizer->added.n_by_id ? tokenizer->bpe.n_ids : tokenizer->added.n_by_id;
+    return tokenizer->bpe.n_ids > tokenizer->added.n_by_id ? tokenizer->bpe.n_ids
+                                                           : tokenizer->added.n_by_id;
 }
 
 bool tt_tokenizer_id_is_known(const tt_tokenizer *tokenizer, int32_t id)

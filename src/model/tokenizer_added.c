@@ -1,7 +1,9 @@
-/* tokenizer_added.c - added tokens: which stretches of a text are tokens by their spelling, before any splitting.
+/* tokenizer_added.c - added tokens: which stretches of a text are tokens by their spelling,
+ * before any splitting.
  *
- * Tokens are kept in a trie. A text is scanned once; only at bytes that begin some token is the trie walked, at most
- * the length of the longest token deep, so time is linear in the text. Leftmost match first, longest among those. */
+ * Tokens are kept in a trie. A text is scanned once; only at bytes that begin some token is the
+ * trie walked, at most the length of the longest token deep, so time is linear in the text.
+ * Leftmost match first, longest among those. */
 #include "tokenizer_internal.h"
 #include <stdlib.h>
 #include <string.h>
@@ -25,12 +27,14 @@ void tti_trie_fini(tti_trie *trie)
 static tt_status add_node(tti_trie *trie, unsigned char byte, int32_t sibling, int32_t *node_out)
 {
     void *array = trie->node;
-    tt_status st = tti_tokenizer_grow(&array, &trie->capacity, trie->n_nodes + 1, sizeof(*trie->node));
+    tt_status st =
+        tti_tokenizer_grow(&array, &trie->capacity, trie->n_nodes + 1, sizeof(*trie->node));
     trie->node = array;
     TT_TRY(st);
     TT_CHECK(trie->n_nodes < INT32_MAX, TT_ERR_UNSUPPORTED, "the added tokens are too long");
     *node_out = (int32_t)trie->n_nodes;
-    trie->node[trie->n_nodes++] = (tti_trie_node){.child = -1, .sibling = sibling, .token = -1, .byte = byte};
+    trie->node[trie->n_nodes++] =
+        (tti_trie_node){.child = -1, .sibling = sibling, .token = -1, .byte = byte};
     return TT_OK;
 }
 
@@ -68,7 +72,8 @@ tt_status tti_trie_add(tti_trie *trie, const char *bytes, size_t n, int32_t toke
 }
 
 /* The longest token that begins at text[at] and ends by `end`; -1: none. */
-static int32_t longest_at(const tti_trie *trie, const char *text, size_t at, size_t end, size_t *end_out)
+static int32_t longest_at(const tti_trie *trie, const char *text, size_t at, size_t end,
+                          size_t *end_out)
 {
     const unsigned char *u = (const unsigned char *)text;
     int32_t best = -1;
@@ -97,7 +102,8 @@ static size_t char_before(const char *text, size_t end)
 static bool touches_word(const tti_added_walk *walk, size_t start, size_t end)
 {
     size_t length;
-    if (start > 0 && tti_char_is_word(tti_utf8_decode(walk->text + char_before(walk->text, start), &length))) {
+    if (start > 0 &&
+        tti_char_is_word(tti_utf8_decode(walk->text + char_before(walk->text, start), &length))) {
         return true;
     }
     return end < walk->n && tti_char_is_word(tti_utf8_decode(walk->text + end, &length));
@@ -108,7 +114,8 @@ static const tti_added_token *next_match(tti_added_walk *walk, size_t *start_out
 {
     const tti_trie *trie = walk->trie;
     size_t run_end = walk->n; /* of the stretch that a match must lie in */
-    size_t known_to = walk->literal ? walk->from : walk->n; /* run_end holds for starts before this */
+    size_t known_to =
+        walk->literal ? walk->from : walk->n; /* run_end holds for starts before this */
     if (trie->n_nodes == 0) {
         return NULL;
     }
@@ -149,7 +156,8 @@ static const tti_added_token *next_match(tti_added_walk *walk, size_t *start_out
             }
             start = before;
         }
-        while (token->rstrip && end < walk->n && tti_char_is_space(tti_utf8_decode(walk->text + end, &length))) {
+        while (token->rstrip && end < walk->n &&
+               tti_char_is_space(tti_utf8_decode(walk->text + end, &length))) {
             end += length;
         }
         *start_out = start;
@@ -159,7 +167,8 @@ static const tti_added_token *next_match(tti_added_walk *walk, size_t *start_out
     return NULL;
 }
 
-bool tti_added_next(tti_added_walk *walk, const tti_added_token **token_out, size_t *start_out, size_t *end_out)
+bool tti_added_next(tti_added_walk *walk, const tti_added_token **token_out, size_t *start_out,
+                    size_t *end_out)
 {
     const tti_added_token *token = walk->pending;
     if (token) {
@@ -193,7 +202,8 @@ bool tti_added_next(tti_added_walk *walk, const tti_added_token **token_out, siz
 static tt_status load_one(const char *path, const json_t *json, tti_added *out)
 {
     TT_CHECK(json_is_object(json), TT_ERR_FILE, "%s: an added token is not an object", path);
-    TT_CHECK(out->n < TOKENS_MAX, TT_ERR_UNSUPPORTED, "%s: more than %d added tokens", path, TOKENS_MAX);
+    TT_CHECK(out->n < TOKENS_MAX, TT_ERR_UNSUPPORTED, "%s: more than %d added tokens", path,
+             TOKENS_MAX);
     const char *content;
     tti_added_token token = {0};
     int64_t id;
@@ -219,7 +229,8 @@ static tt_status load_one(const char *path, const json_t *json, tti_added *out)
 }
 
 /* Enters token k where it is looked for. */
-static tt_status enter(tti_added *added, int32_t k, const tti_normalizer *normalizer, tti_regex_work *regex, tt_text buffer[2])
+static tt_status enter(tti_added *added, int32_t k, const tti_normalizer *normalizer,
+                       tti_regex_work *regex, tt_text buffer[2])
 {
     const tti_added_token *token = &added->token[k];
     if (token->special || !token->normalized) {
@@ -235,7 +246,8 @@ static tt_status enter(tti_added *added, int32_t k, const tti_normalizer *normal
     return tti_trie_add(&added->normalized, content, n, k);
 }
 
-tt_status tti_added_load(const char *path, const json_t *array, const tti_normalizer *normalizer, tti_added *out)
+tt_status tti_added_load(const char *path, const json_t *array, const tti_normalizer *normalizer,
+                         tti_added *out)
 {
     tti_trie_init(&out->raw);
     tti_trie_init(&out->normalized);

@@ -1,9 +1,11 @@
-/* tokenizer_internal.h - the parts of a tokenizer, shared by the files that build it, encode with it and decode
- * with it. A tokenizer is data: lists of normaliser operations, pre-tokeniser steps and decoder stages, a vocabulary with
- * merges, and matchers of added tokens; each file here interprets one of these lists.
+/* tokenizer_internal.h - the parts of a tokenizer, shared by the files that build it, encode with
+ * it and decode with it. A tokenizer is data: lists of normaliser operations, pre-tokeniser steps
+ * and decoder stages, a vocabulary with merges, and matchers of added tokens; each file here
+ * interprets one of these lists.
  *
- * Threads: everything reachable from a tt_tokenizer is const after create, but for the relaxed atomic memo in
- * tti_bpe. What changes during a call lives in a work struct of that call. MPI: none. */
+ * Threads: everything reachable from a tt_tokenizer is const after create, but for the relaxed
+ * atomic memo in tti_bpe. What changes during a call lives in a work struct of that call. MPI:
+ * none. */
 #ifndef TUTTI_SRC_MODEL_TOKENIZER_INTERNAL_H
 #define TUTTI_SRC_MODEL_TOKENIZER_INTERNAL_H
 #include "tutti/tokenizer.h"
@@ -13,8 +15,13 @@
 #include <stdatomic.h>
 
 enum {
-    TTI_TOKEN_ID_LIMIT = 1 << 24, /* ids; largest public vocabularies hold about 2^18. Bounds tables of hostile files */
-    TTI_STEPS_MAX = 32 /* of one kind in one tokenizer; real files have at most 6. Bounds recursion over steps */
+    TTI_TOKEN_ID_LIMIT =
+        1
+        /* ids; largest public vocabularies hold about 2^18. Bounds tables of hostile files */
+        << 24,
+    TTI_STEPS_MAX =
+        /* of one kind in one tokenizer; real files have at most 6. Bounds recursion over steps */
+    32
 };
 
 /* ---- growing memory ---- */
@@ -27,8 +34,9 @@ char *tti_tokenizer_copy(const char *bytes, size_t n);
 /* U+FFFD, which stands for what is not text. */
 #define TTI_REPLACEMENT "\xef\xbf\xbd"
 enum { TTI_REPLACEMENT_BYTES = 3, TTI_UTF8_MAX = 4 /* bytes of the longest character */ };
-/* Bytes of the next character of s[n], n > 0, or of its broken part: the longest start of a well-formed character,
- * at least 1 byte (Unicode 15, section 3.9, "maximal subpart"). *cut_out: it is a start that the end of s cut off. */
+/* Bytes of the next character of s[n], n > 0, or of its broken part: the longest start of a
+ * well-formed character, at least 1 byte (Unicode 15, section 3.9, "maximal subpart"). *cut_out:
+ * it is a start that the end of s cut off. */
 size_t tti_utf8_next(const char *s, size_t n, bool *valid_out, bool *cut_out);
 /* Bytes of s that are valid UTF-8 from its start on. */
 size_t tti_utf8_valid_prefix(const char *s, size_t n);
@@ -37,30 +45,38 @@ tt_status tti_utf8_append_lossy(tt_text *text, const char *s, size_t n);
 /* The code point at s, which is valid and not at its end. */
 uint32_t tti_utf8_decode(const char *s, size_t *n_out);
 size_t tti_utf8_encode(uint32_t c, char out[TTI_UTF8_MAX]);
-/* Unicode White_Space; general category N*; what the reference library's matcher of added tokens calls a word
- * character (Alphabetic, M, Nd, Pc, Join_Control). */
+/* Unicode White_Space; general category N*; what the reference library's matcher of added tokens
+ * calls a word character (Alphabetic, M, Nd, Pc, Join_Control). */
 bool tti_char_is_space(uint32_t c);
 bool tti_char_is_numeric(uint32_t c);
 bool tti_char_is_word(uint32_t c);
 
 /* ---- typed reading of JSON (tokenizer_json.c) ---- */
 /* Each says TT_ERR_FILE with the file and the key if the type is wrong. `null` counts as absent. */
-tt_status tti_tokenizer_json_file(const char *path, bool *absent_out, char **text_out, size_t *n_out);
+tt_status tti_tokenizer_json_file(const char *path, bool *absent_out, char **text_out,
+                                  size_t *n_out);
 tt_status tti_tokenizer_json_parse(const char *path, const char *text, size_t n, json_t **root_out);
-tt_status tti_tokenizer_json_string(const char *path, const json_t *object, const char *key, const char **s_out,
-                                    size_t *n_out);
+tt_status tti_tokenizer_json_string(const char *path, const json_t *object, const char *key,
+                                    const char **s_out, size_t *n_out);
 /* *s_out is NULL if absent. */
-tt_status tti_tokenizer_json_optional(const char *path, const json_t *object, const char *key, const char **s_out,
-                                      size_t *n_out);
-tt_status tti_tokenizer_json_bool(const char *path, const json_t *object, const char *key, bool fallback, bool *out);
-tt_status tti_tokenizer_json_integer(const char *path, const json_t *object, const char *key, int64_t low, int64_t high,
-                                     int64_t *out);
-tt_status tti_tokenizer_json_array(const char *path, const json_t *object, const char *key, const json_t **array_out);
+tt_status tti_tokenizer_json_optional(const char *path, const json_t *object, const char *key,
+                                      const char **s_out, size_t *n_out);
+tt_status tti_tokenizer_json_bool(const char *path, const json_t *object, const char *key,
+                                  bool fallback, bool *out);
+tt_status tti_tokenizer_json_integer(const char *path, const json_t *object, const char *key,
+                                     int64_t low, int64_t high, int64_t *out);
+tt_status tti_tokenizer_json_array(const char *path, const json_t *object, const char *key,
+                                   const json_t **array_out);
 /* A component: an object with a string "type". `what` names its kind in messages. */
-tt_status tti_tokenizer_json_type(const char *path, const char *what, const json_t *component, const char **type_out);
+tt_status tti_tokenizer_json_type(const char *path, const char *what, const json_t *component,
+                                  const char **type_out);
 
 /* ---- patterns (tokenizer_regex.c) ---- */
-typedef enum tti_pattern_kind { TTI_PATTERN_STRING, TTI_PATTERN_REGEX, TTI_PATTERN_NUMERIC } tti_pattern_kind;
+typedef enum tti_pattern_kind {
+    TTI_PATTERN_STRING,
+    TTI_PATTERN_REGEX,
+    TTI_PATTERN_NUMERIC
+} tti_pattern_kind;
 typedef struct tti_pattern {
     tti_pattern_kind kind;
     char *string; /* string[n_string], never empty; STRING only; owned */
@@ -77,8 +93,8 @@ typedef struct tti_regex_work {
 void tti_regex_work_fini(tti_regex_work *work);
 /* Where a walk over all matches of one text stands; all-zero is the start. */
 typedef struct tti_pattern_walk {
-    size_t from;       /* the search goes on here */
-    size_t last_end;   /* of the last match */
+    size_t from;     /* the search goes on here */
+    size_t last_end; /* of the last match */
     bool has_last;
 } tti_pattern_walk;
 
@@ -87,10 +103,11 @@ tt_status tti_pattern_load(const char *path, const json_t *json, tti_pattern *ou
 tt_status tti_pattern_from_regex(const char *path, const char *regex, size_t n, tti_pattern *out);
 tt_status tti_pattern_from_string(const char *string, size_t n, tti_pattern *out);
 void tti_pattern_fini(tti_pattern *pattern);
-/* The next match in text[n] (valid UTF-8), left to right, without overlap. *found_out false: there is none.
- * Errors: TT_ERR_REQUEST if a limit is exceeded. */
-tt_status tti_pattern_next(const tti_pattern *pattern, tti_regex_work *work, const char *text, size_t n,
-                           tti_pattern_walk *walk, bool *found_out, size_t *start_out, size_t *end_out);
+/* The next match in text[n] (valid UTF-8), left to right, without overlap. *found_out false:
+ * there is none. Errors: TT_ERR_REQUEST if a limit is exceeded. */
+tt_status tti_pattern_next(const tti_pattern *pattern, tti_regex_work *work, const char *text,
+                           size_t n, tti_pattern_walk *walk, bool *found_out, size_t *start_out,
+                           size_t *end_out);
 
 /* ---- normaliser (tokenizer_normalize.c) ---- */
 typedef enum tti_normalize_kind {
@@ -116,9 +133,10 @@ typedef struct tti_normalizer {
 } tti_normalizer;
 tt_status tti_normalizer_load(const char *path, const json_t *json, tti_normalizer *out);
 void tti_normalizer_fini(tti_normalizer *normalizer);
-/* *text_io/n_io: in the raw text, out the normalised one, which lies in one of the two buffers (or is the raw text). */
-tt_status tti_normalizer_exec(const tti_normalizer *normalizer, tti_regex_work *regex, tt_text buffer[2],
-                              const char **text_io, size_t *n_io);
+/* *text_io/n_io: in the raw text, out the normalised one, which lies in one of the two buffers
+ * (or is the raw text). */
+tt_status tti_normalizer_exec(const tti_normalizer *normalizer, tti_regex_work *regex,
+                              tt_text buffer[2], const char **text_io, size_t *n_io);
 
 /* ---- vocabulary and merges (bpe.c) ---- */
 typedef struct tti_bpe_token {
@@ -127,17 +145,23 @@ typedef struct tti_bpe_token {
     bool known;
 } tti_bpe_token;
 typedef struct tti_bpe_merge {
-    uint64_t pair;   /* left << 32 | right */
-    uint32_t rank;   /* lower goes first */
-    int32_t merged;  /* the id of the concatenation; -1: the place is free */
+    uint64_t pair;  /* left << 32 | right */
+    uint32_t rank;  /* lower goes first */
+    int32_t merged; /* the id of the concatenation; -1: the place is free */
 } tti_bpe_merge;
-enum { TTI_BPE_DIRECT = 0x800 /* code points below have a table: all that bytes map to, and the short alphabets */ };
+enum {
+    TTI_BPE_DIRECT =
+        0x800 /* code points below have a table: all that bytes map to, and the short alphabets */
+};
 typedef struct tti_bpe {
     tt_text bytes;        /* all tokens, one behind the other */
     tti_bpe_token *token; /* token[n_ids] */
     int32_t n_ids;
     size_t token_capacity;
-    uint32_t *slot; /* slot[n_slots]: id + 1 by hash of the string, 0 free; open addressing, n_slots a power of two */
+    uint32_t *
+        /* slot[n_slots]: id + 1 by hash of the string, 0 free; open addressing, n_slots a power
+         * of two */
+        slot;
     size_t n_slots, n_used;
     tti_bpe_merge *merge; /* merge[n_merge_slots] by hash of the pair; open addressing */
     size_t n_merge_slots;
@@ -147,8 +171,9 @@ typedef struct tti_bpe {
     int32_t byte_id[256];            /* id of <0xHH>, or -1 */
     int32_t unknown_id;              /* -1: none */
     bool ignore_merges, byte_fallback, fuse_unknown;
-    /* Does the BPE of this token's own text give just this token? A memo, filled as pieces come: relaxed order is enough, since
-     * the value of each element is a pure function of the const rest and only ever goes from unknown to that value. */
+    /* Does the BPE of this token's own text give just this token? A memo, filled as pieces come:
+     * relaxed order is enough, since the value of each element is a pure function of the const
+     * rest and only ever goes from unknown to that value. */
     _Atomic unsigned char *whole; /* whole[n_ids], of tti_bpe_whole */
 } tti_bpe;
 typedef struct tti_bpe_symbol {
@@ -163,15 +188,17 @@ typedef struct tti_bpe_work {
     size_t n_heap, heap_capacity;
 } tti_bpe_work;
 /* Called in this order: tokens, index, merges, finish. */
-tt_status tti_bpe_add_token(const char *path, tti_bpe *bpe, const char *bytes, size_t n, int64_t id);
-tt_status tti_bpe_index(tti_bpe *bpe);
+tt_status tti_bpe_add_token(const char *path, tti_bpe *bpe, const char *bytes, size_t n,
+                            int64_t id);
+tt_status tti_bpe_index(const char *path, tti_bpe *bpe);
 tt_status tti_bpe_reserve_merges(tti_bpe *bpe, size_t n_merges);
-tt_status tti_bpe_add_merge(const char *path, tti_bpe *bpe, const char *left, size_t n_left, const char *right,
-                            size_t n_right);
+tt_status tti_bpe_add_merge(const char *path, tti_bpe *bpe, const char *left, size_t n_left,
+                            const char *right, size_t n_right);
 tt_status tti_bpe_finish(tti_bpe *bpe);
 void tti_bpe_fini(tti_bpe *bpe);
 int32_t tti_bpe_find(const tti_bpe *bpe, const char *bytes, size_t n);
-tt_status tti_bpe_encode(const tti_bpe *bpe, tti_bpe_work *work, const char *piece, size_t n, tt_ids *ids);
+tt_status tti_bpe_encode(const tti_bpe *bpe, tti_bpe_work *work, const char *piece, size_t n,
+                         tt_ids *ids);
 void tti_bpe_work_fini(tti_bpe_work *work);
 
 /* ---- added tokens (tokenizer_added.c) ---- */
@@ -203,7 +230,7 @@ typedef struct tti_added {
     int32_t n_by_id;
     tti_trie raw;        /* matched in the text as it comes */
     tti_trie normalized; /* matched after the normaliser */
-    tti_trie marked;     /* matched in template-made text: raw, and the special ones of normalized */
+    tti_trie marked; /* matched in template-made text: raw, and the special ones of normalized */
 } tti_added;
 /* Walks over a text that is cut at added tokens. Set trie, text, n; the rest zero. */
 typedef struct tti_added_walk {
@@ -211,20 +238,30 @@ typedef struct tti_added_walk {
     const tti_trie *trie;
     const char *text; /* text[n] */
     size_t n;
-    const unsigned char *literal; /* literal[n], or NULL: bytes set here are users' words. Then only special tokens wholly outside count */
-    bool skip_special;            /* special tokens stay text */
-    size_t from;                  /* the search goes on here */
-    size_t done;                  /* bytes given out so far */
+    const unsigned char *
+        /* literal[n], or NULL: bytes set here are users' words. Then only special tokens wholly
+         * outside count */
+        literal;
+    bool skip_special; /* special tokens stay text */
+    size_t from;       /* the search goes on here */
+    size_t done;       /* bytes given out so far */
     const tti_added_token *pending;
     size_t pending_start, pending_end;
 } tti_added_walk;
 /* The next stretch [start, end): a token, or text if *token_out is NULL. False at the end. */
-bool tti_added_next(tti_added_walk *walk, const tti_added_token **token_out, size_t *start_out, size_t *end_out);
-tt_status tti_added_load(const char *path, const json_t *array, const tti_normalizer *normalizer, tti_added *out);
+bool tti_added_next(tti_added_walk *walk, const tti_added_token **token_out, size_t *start_out,
+                    size_t *end_out);
+tt_status tti_added_load(const char *path, const json_t *array, const tti_normalizer *normalizer,
+                         tti_added *out);
 void tti_added_fini(tti_added *added);
 
 /* ---- pre-tokeniser (pretokenize.c) ---- */
-typedef enum tti_step_kind { TTI_STEP_SPLIT, TTI_STEP_PREFIX_SPACE, TTI_STEP_METASPACE, TTI_STEP_BYTE_MAP } tti_step_kind;
+typedef enum tti_step_kind {
+    TTI_STEP_SPLIT,
+    TTI_STEP_PREFIX_SPACE,
+    TTI_STEP_METASPACE,
+    TTI_STEP_BYTE_MAP
+} tti_step_kind;
 typedef enum tti_behavior {
     TTI_ISOLATED,
     TTI_REMOVED,
@@ -278,15 +315,19 @@ typedef enum tti_decode_kind {
 typedef struct tti_decode_stage {
     tti_decode_kind kind;
     tti_pattern pattern; /* REPLACE */
-    char *content;       /* content[n_content]: REPLACE puts it, STRIP cuts it, METASPACE makes it a space; owned */
+    char *
+        /* content[n_content]: REPLACE puts it, STRIP cuts it, METASPACE makes it a space; owned */
+        content;
     size_t n_content;
-    size_t start, stop; /* STRIP: at most so many characters at either end */
+    size_t start, stop;  /* STRIP: at most so many characters at either end */
     tti_prepend prepend; /* METASPACE */
 } tti_decode_stage;
 typedef struct tti_decoder {
     tti_decode_stage *stage; /* stage[n_stages] */
     size_t n_stages, capacity;
-    bool is_null; /* the file has no decoder: tokens are joined by spaces, as the reference library does */
+    bool
+        /* the file has no decoder: tokens are joined by spaces, as the reference library does */
+        is_null;
 } tti_decoder;
 tt_status tti_decoder_load(const char *path, const json_t *json, tti_decoder *out);
 void tti_decoder_fini(tti_decoder *decoder);
@@ -300,16 +341,23 @@ struct tt_tokenizer {
     tti_decoder decoder;
     tt_ids prefix, suffix; /* what TT_ENCODE_SPECIAL puts around a text */
     int32_t bos_id, eos_id;
-    bool wants_bos; /* prefix holds the BOS token */
+    bool wants_bos;              /* prefix holds the BOS token */
     char *bos_token, *eos_token; /* their text; NULL if the files name none; owned */
-    char *chat_template; /* chat_template[n_chat_template], NUL behind; NULL: none; owned */
+    char *chat_template;         /* chat_template[n_chat_template], NUL behind; NULL: none; owned */
     size_t n_chat_template;
 };
-/* Fills a zeroed tokenizer from the files; on error it holds what came so far. (tokenizer_load.c) */
+/* Reads model.vocab and model.merges of text[*n_io] into bpe and leaves {} and [] in their
+ * places, if they are of the plain shape; else *taken_out is false and bpe is empty.
+ * (tokenizer_scan.c) */
+tt_status tti_tokenizer_scan(const char *path, char *text, size_t *n_io, tti_bpe *bpe,
+                             bool *taken_out);
+/* Fills a zeroed tokenizer from the files; on error it holds what came so far.
+ * (tokenizer_load.c) */
 tt_status tti_tokenizer_load(const char *path, tt_tokenizer *tokenizer);
-/* Encodes text[n], in which literal[i] = 1 marks the users' words: special tokens are matched only where they lie wholly outside. */
-tt_status tti_tokenizer_encode_marked(const tt_tokenizer *tokenizer, const char *text, const unsigned char *literal, size_t n,
-                                      tt_ids *ids);
+/* Encodes text[n], in which literal[i] = 1 marks the users' words: special tokens are matched
+ * only where they lie wholly outside. */
+tt_status tti_tokenizer_encode_marked(const tt_tokenizer *tokenizer, const char *text,
+                                      const unsigned char *literal, size_t n, tt_ids *ids);
 
 /* ---- chat template (chat_template.c) ---- */
 typedef struct tti_chat_input {
@@ -318,7 +366,9 @@ typedef struct tti_chat_input {
     const char *bos_token, *eos_token; /* NULL: undefined */
     bool add_generation_prompt;
 } tti_chat_input;
-/* Renders source[n]; text and mark grow alike: mark.bytes[i] = 1 where text.bytes[i] came from a message. */
-tt_status tti_chat_render(const char *source, size_t n, const tti_chat_input *input, tt_text *text, tt_text *mark);
+/* Renders source[n]; text and mark grow alike: mark.bytes[i] = 1 where text.bytes[i] came from a
+ * message. */
+tt_status tti_chat_render(const char *source, size_t n, const tti_chat_input *input, tt_text *text,
+                          tt_text *mark);
 
 #endif

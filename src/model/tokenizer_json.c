@@ -1,5 +1,5 @@
-/* tokenizer_json.c - typed reading of the tokenizer's JSON files, so that a wrong type anywhere ends in one message that
- * names the file and the key. */
+/* tokenizer_json.c - typed reading of the tokenizer's JSON files, so that a wrong type anywhere
+ * ends in one message that names the file and the key. */
 #include "tokenizer_internal.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -9,7 +9,8 @@
 
 enum { READ_CHUNK_BYTES = 1 << 16 };
 
-tt_status tti_tokenizer_json_file(const char *path, bool *absent_out, char **text_out, size_t *n_out)
+tt_status tti_tokenizer_json_file(const char *path, bool *absent_out, char **text_out,
+                                  size_t *n_out)
 {
     *absent_out = false;
     FILE *file = fopen(path, "rb");
@@ -71,8 +72,8 @@ tt_status tti_tokenizer_json_parse(const char *path, const char *text, size_t n,
     return TT_OK;
 }
 
-tt_status tti_tokenizer_json_optional(const char *path, const json_t *object, const char *key, const char **s_out,
-                                      size_t *n_out)
+tt_status tti_tokenizer_json_optional(const char *path, const json_t *object, const char *key,
+                                      const char **s_out, size_t *n_out)
 {
     const json_t *value = json_object_get(object, key);
     *s_out = NULL;
@@ -86,39 +87,44 @@ tt_status tti_tokenizer_json_optional(const char *path, const json_t *object, co
     return TT_OK;
 }
 
-tt_status tti_tokenizer_json_string(const char *path, const json_t *object, const char *key, const char **s_out,
-                                    size_t *n_out)
+tt_status tti_tokenizer_json_string(const char *path, const json_t *object, const char *key,
+                                    const char **s_out, size_t *n_out)
 {
     TT_TRY(tti_tokenizer_json_optional(path, object, key, s_out, n_out));
     TT_CHECK(*s_out, TT_ERR_FILE, "%s: \"%s\" is missing", path, key);
     return TT_OK;
 }
 
-tt_status tti_tokenizer_json_bool(const char *path, const json_t *object, const char *key, bool fallback, bool *out)
+tt_status tti_tokenizer_json_bool(const char *path, const json_t *object, const char *key,
+                                  bool fallback, bool *out)
 {
     const json_t *value = json_object_get(object, key);
     if (!value || json_is_null(value)) {
         *out = fallback;
         return TT_OK;
     }
-    TT_CHECK(json_is_boolean(value), TT_ERR_FILE, "%s: \"%s\" is neither true nor false", path, key);
+    TT_CHECK(json_is_boolean(value), TT_ERR_FILE, "%s: \"%s\" is neither true nor false", path,
+             key);
     *out = json_is_true(value);
     return TT_OK;
 }
 
-tt_status tti_tokenizer_json_integer(const char *path, const json_t *object, const char *key, int64_t low, int64_t high,
-                                     int64_t *out)
+tt_status tti_tokenizer_json_integer(const char *path, const json_t *object, const char *key,
+                                     int64_t low, int64_t high, int64_t *out)
 {
     const json_t *value = json_object_get(object, key);
-    TT_CHECK(value && json_is_integer(value), TT_ERR_FILE, "%s: \"%s\" is missing or not an integer", path, key);
+    TT_CHECK(value && json_is_integer(value), TT_ERR_FILE,
+             "%s: \"%s\" is missing or not an integer", path, key);
     int64_t number = (int64_t)json_integer_value(value);
-    TT_CHECK(number >= low && number <= high, TT_ERR_FILE, "%s: \"%s\" is %" PRId64 ", not in %" PRId64 " .. %" PRId64, path,
-             key, number, low, high);
+    TT_CHECK(number >= low && number <= high, TT_ERR_FILE,
+             "%s: \"%s\" is %" PRId64 ", not in %" PRId64 " .. %" PRId64, path, key, number, low,
+             high);
     *out = number;
     return TT_OK;
 }
 
-tt_status tti_tokenizer_json_array(const char *path, const json_t *object, const char *key, const json_t **array_out)
+tt_status tti_tokenizer_json_array(const char *path, const json_t *object, const char *key,
+                                   const json_t **array_out)
 {
     const json_t *value = json_object_get(object, key);
     TT_CHECK(json_is_array(value), TT_ERR_FILE, "%s: \"%s\" is missing or not an array", path, key);
@@ -126,7 +132,8 @@ tt_status tti_tokenizer_json_array(const char *path, const json_t *object, const
     return TT_OK;
 }
 
-tt_status tti_tokenizer_json_type(const char *path, const char *what, const json_t *component, const char **type_out)
+tt_status tti_tokenizer_json_type(const char *path, const char *what, const json_t *component,
+                                  const char **type_out)
 {
     TT_CHECK(json_is_object(component), TT_ERR_FILE, "%s: a %s is not an object", path, what);
     const json_t *type = json_object_get(component, "type");

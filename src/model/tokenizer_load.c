@@ -1,8 +1,9 @@
-/* tokenizer_load.c - reads a tokenizer's files: tokenizer.json (everything), tokenizer_config.json (which tokens begin and end a
- * text, the chat template) and chat_template.jinja.
+/* tokenizer_load.c - reads a tokenizer's files: tokenizer.json (everything),
+ * tokenizer_config.json (which tokens begin and end a text, the chat template) and
+ * chat_template.jinja.
  *
- * Files are hostile: each value's type is checked where it is read, and what we do not know is refused by its name,
- * since a skipped component would give wrong ids without a word. */
+ * Files are hostile: each value's type is checked where it is read, and what we do not know is
+ * refused by its name, since a skipped component would give wrong ids without a word. */
 #include "tokenizer_internal.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,15 +25,17 @@ static tt_status refuse_affix(const char *path, const json_t *model, const char 
 static tt_status load_vocabulary(const char *path, json_t *model, tti_bpe *bpe)
 {
     json_t *vocabulary = json_object_get(model, "vocab");
-    TT_CHECK(json_is_object(vocabulary), TT_ERR_FILE, "%s: the model's \"vocab\" is missing or not an object", path);
+    TT_CHECK(json_is_object(vocabulary), TT_ERR_FILE,
+             "%s: the model's \"vocab\" is missing or not an object", path);
     const char *key;
     json_t *value;
     json_object_foreach(vocabulary, key, value)
     {
-        TT_CHECK(json_is_integer(value), TT_ERR_FILE, "%s: the id of the token \"%.64s\" is not an integer", path, key);
+        TT_CHECK(json_is_integer(value), TT_ERR_FILE,
+                 "%s: the id of the token \"%.64s\" is not an integer", path, key);
         TT_TRY(tti_bpe_add_token(path, bpe, key, strlen(key), (int64_t)json_integer_value(value)));
     }
-    return tti_bpe_index(bpe);
+    return tti_bpe_index(path, bpe);
 }
 
 static tt_status load_merge(const char *path, const json_t *merge, size_t k, tti_bpe *bpe)
@@ -46,12 +49,13 @@ static tt_status load_merge(const char *path, const json_t *merge, size_t k, tti
         size_t n_left = (size_t)(space - s);
         return tti_bpe_add_merge(path, bpe, s, n_left, space + 1, n - n_left - 1);
     }
-    TT_CHECK(json_is_array(merge) && json_array_size(merge) == 2, TT_ERR_FILE, "%s: merge %zu is neither a string nor a pair", path,
-             k);
+    TT_CHECK(json_is_array(merge) && json_array_size(merge) == 2, TT_ERR_FILE,
+             "%s: merge %zu is neither a string nor a pair", path, k);
     const json_t *left = json_array_get(merge, 0), *right = json_array_get(merge, 1);
-    TT_CHECK(json_is_string(left) && json_is_string(right), TT_ERR_FILE, "%s: merge %zu is not a pair of strings", path, k);
-    return tti_bpe_add_merge(path, bpe, json_string_value(left), json_string_length(left), json_string_value(right),
-                             json_string_length(right));
+    TT_CHECK(json_is_string(left) && json_is_string(right), TT_ERR_FILE,
+             "%s: merge %zu is not a pair of strings", path, k);
+    return tti_bpe_add_merge(path, bpe, json_string_value(left), json_string_length(left),
+                             json_string_value(right), json_string_length(right));
 }
 
 static tt_status load_merges(const char *path, const json_t *model, tti_bpe *bpe)
@@ -60,7 +64,8 @@ static tt_status load_merges(const char *path, const json_t *model, tti_bpe *bpe
     TT_TRY(tti_tokenizer_json_array(path, model, "merges", &merges));
     size_t n = json_array_size(merges), first = 0;
     if (n > 0 && json_is_string(json_array_get(merges, 0)) &&
-        strncmp(json_string_value(json_array_get(merges, 0)), "#version", strlen("#version")) == 0) {
+        strncmp(json_string_value(json_array_get(merges, 0)), "#version", strlen("#version")) ==
+            0) {
         first = 1;
     }
     TT_TRY(tti_bpe_reserve_merges(bpe, n));
@@ -78,42 +83,55 @@ static tt_status load_model(const char *path, json_t *model, tti_bpe *bpe)
     /* Some files leave "type" out; then the merges tell. */
     TT_TRY(tti_tokenizer_json_optional(path, model, "type", &s, &n));
     TT_CHECK(!s || strcmp(s, "BPE") == 0, TT_ERR_UNSUPPORTED, "%s: unknown model \"%s\"", path, s);
-    TT_CHECK(s || json_object_get(model, "merges"), TT_ERR_UNSUPPORTED, "%s: the model has neither \"type\" nor \"merges\"", path);
+    TT_CHECK(s || json_object_get(model, "merges"), TT_ERR_UNSUPPORTED,
+             "%s: the model has neither \"type\" nor \"merges\"", path);
     TT_TRY(refuse_affix(path, model, "continuing_subword_prefix"));
     TT_TRY(refuse_affix(path, model, "end_of_word_suffix"));
     const json_t *dropout = json_object_get(model, "dropout");
-    TT_CHECK(!dropout || json_is_null(dropout) || (json_is_number(dropout) && json_number_value(dropout) == 0),
+    TT_CHECK(!dropout || json_is_null(dropout) ||
+                 (json_is_number(dropout) && json_number_value(dropout) == 0),
              TT_ERR_UNSUPPORTED, "%s: the model's \"dropout\" is not supported", path);
     TT_TRY(tti_tokenizer_json_bool(path, model, "ignore_merges", false, &bpe->ignore_merges));
     TT_TRY(tti_tokenizer_json_bool(path, model, "byte_fallback", false, &bpe->byte_fallback));
     TT_TRY(tti_tokenizer_json_bool(path, model, "fuse_unk", false, &bpe->fuse_unknown));
-    TT_TRY(load_vocabulary(path, model, bpe));
-    TT_TRY(load_merges(path, model, bpe));
+    if (bpe->slot) {
+        /* Both were read ahead, and cut out here. */
+        TT_CHECK(json_object_size(json_object_get(model, "vocab")) == 0 &&
+                     json_array_size(json_object_get(model, "merges")) == 0,
+                 TT_ERR_FILE, "%s: \"vocab\" or \"merges\" stands twice", path);
+    } else {
+        TT_TRY(load_vocabulary(path, model, bpe));
+        TT_TRY(load_merges(path, model, bpe));
+    }
     TT_TRY(tti_bpe_finish(bpe));
     bpe->unknown_id = -1;
     TT_TRY(tti_tokenizer_json_optional(path, model, "unk_token", &s, &n));
     if (s) {
         bpe->unknown_id = tti_bpe_find(bpe, s, n);
-        TT_CHECK(bpe->unknown_id >= 0, TT_ERR_FILE, "%s: the \"unk_token\" \"%s\" is not in the vocabulary", path, s);
+        TT_CHECK(bpe->unknown_id >= 0, TT_ERR_FILE,
+                 "%s: the \"unk_token\" \"%s\" is not in the vocabulary", path, s);
     }
     return TT_OK;
 }
 
 /* ---- the post-processor ---- */
 /* Appends the ids that a template's special token stands for. */
-static tt_status append_template_token(const char *path, const json_t *specials, const json_t *item, tt_ids *ids)
+static tt_status append_template_token(const char *path, const json_t *specials, const json_t *item,
+                                       tt_ids *ids)
 {
     const char *name;
     size_t n;
     TT_CHECK(json_is_object(item), TT_ERR_FILE, "%s: a \"SpecialToken\" is not an object", path);
     TT_TRY(tti_tokenizer_json_string(path, item, "id", &name, &n));
     const json_t *special = json_object_get(specials, name);
-    TT_CHECK(json_is_object(special), TT_ERR_FILE, "%s: \"special_tokens\" does not hold \"%s\"", path, name);
+    TT_CHECK(json_is_object(special), TT_ERR_FILE, "%s: \"special_tokens\" does not hold \"%s\"",
+             path, name);
     const json_t *array;
     TT_TRY(tti_tokenizer_json_array(path, special, "ids", &array));
     for (size_t i = 0; i < json_array_size(array); i++) {
         const json_t *value = json_array_get(array, i);
-        TT_CHECK(json_is_integer(value) && json_integer_value(value) >= 0 && json_integer_value(value) < TTI_TOKEN_ID_LIMIT,
+        TT_CHECK(json_is_integer(value) && json_integer_value(value) >= 0 &&
+                     json_integer_value(value) < TTI_TOKEN_ID_LIMIT,
                  TT_ERR_FILE, "%s: an id of the special token \"%s\" is not an id", path, name);
         int32_t id = (int32_t)json_integer_value(value);
         TT_TRY(tt_ids_append(ids, &id, 1));
@@ -135,18 +153,21 @@ static tt_status load_template(const char *path, const json_t *json, tt_ids *pre
             continue;
         }
         const json_t *sequence = json_object_get(item, "Sequence");
-        TT_CHECK(json_is_object(sequence), TT_ERR_FILE, "%s: an item of \"single\" is neither a token nor a sequence", path);
+        TT_CHECK(json_is_object(sequence), TT_ERR_FILE,
+                 "%s: an item of \"single\" is neither a token nor a sequence", path);
         const char *name;
         size_t n;
         TT_TRY(tti_tokenizer_json_string(path, sequence, "id", &name, &n));
-        TT_CHECK(!has_text && strcmp(name, "A") == 0, TT_ERR_UNSUPPORTED, "%s: \"single\" is not one text \"A\" among tokens", path);
+        TT_CHECK(!has_text && strcmp(name, "A") == 0, TT_ERR_UNSUPPORTED,
+                 "%s: \"single\" is not one text \"A\" among tokens", path);
         has_text = true;
     }
     TT_CHECK(has_text, TT_ERR_UNSUPPORTED, "%s: \"single\" does not hold the text", path);
     return TT_OK;
 }
 
-static tt_status load_processor(const char *path, const json_t *json, unsigned depth, tt_tokenizer *t)
+static tt_status load_processor(const char *path, const json_t *json, unsigned depth,
+                                tt_tokenizer *t)
 {
     const char *type;
     TT_TRY(tti_tokenizer_json_type(path, "post-processor", json, &type));
@@ -154,12 +175,16 @@ static tt_status load_processor(const char *path, const json_t *json, unsigned d
         return TT_OK; /* changes offsets only */
     }
     if (strcmp(type, "TemplateProcessing") == 0) {
-        /* The reference library applies a second template as if to a pair of texts; nobody means that. */
-        TT_CHECK(t->prefix.n == 0 && t->suffix.n == 0, TT_ERR_UNSUPPORTED, "%s: two TemplateProcessing post-processors", path);
+        /* The reference library applies a second template as if to a pair of texts; nobody means
+         * that. */
+        TT_CHECK(t->prefix.n == 0 && t->suffix.n == 0, TT_ERR_UNSUPPORTED,
+                 "%s: two TemplateProcessing post-processors", path);
         return load_template(path, json, &t->prefix, &t->suffix);
     }
-    TT_CHECK(strcmp(type, "Sequence") == 0, TT_ERR_UNSUPPORTED, "%s: unknown post-processor \"%s\"", path, type);
-    TT_CHECK(depth < TTI_STEPS_MAX, TT_ERR_UNSUPPORTED, "%s: post-processors are nested too deep", path);
+    TT_CHECK(strcmp(type, "Sequence") == 0, TT_ERR_UNSUPPORTED, "%s: unknown post-processor \"%s\"",
+             path, type);
+    TT_CHECK(depth < TTI_STEPS_MAX, TT_ERR_UNSUPPORTED, "%s: post-processors are nested too deep",
+             path);
     const json_t *array;
     TT_TRY(tti_tokenizer_json_array(path, json, "processors", &array));
     for (size_t i = 0; i < json_array_size(array); i++) {
@@ -188,9 +213,10 @@ static int32_t id_of_text(const tt_tokenizer *t, const char *text)
     return id >= 0 ? id : tti_bpe_find(&t->bpe, text, strlen(text));
 }
 
-/* A token given as a string, or as an object with "content". A name that the vocabulary does not hold has id -1. */
-static tt_status load_named_token(const char *path, const json_t *root, const char *key, const tt_tokenizer *t, char **token_out,
-                                  int32_t *id_out)
+/* A token given as a string, or as an object with "content". A name that the vocabulary does not
+ * hold has id -1. */
+static tt_status load_named_token(const char *path, const json_t *root, const char *key,
+                                  const tt_tokenizer *t, char **token_out, int32_t *id_out)
 {
     const json_t *value = json_object_get(root, key);
     const char *s;
@@ -220,7 +246,8 @@ static tt_status load_chat_template(const char *path, const json_t *root, tt_tok
         for (size_t i = 0; i < json_array_size(value); i++) {
             const json_t *item = json_array_get(value, i);
             const char *name;
-            TT_CHECK(json_is_object(item), TT_ERR_FILE, "%s: a \"chat_template\" is not an object", path);
+            TT_CHECK(json_is_object(item), TT_ERR_FILE, "%s: a \"chat_template\" is not an object",
+                     path);
             TT_TRY(tti_tokenizer_json_string(path, item, "name", &name, &n));
             if (strcmp(name, "default") == 0) {
                 TT_TRY(tti_tokenizer_json_string(path, item, "template", &source, &n));
@@ -248,11 +275,13 @@ static tt_status load_config(const char *path, const json_t *root, tt_tokenizer 
     TT_TRY(tti_tokenizer_json_bool(path, root, "add_eos_token", false, &add_eos));
     if (t->prefix.n == 0 && t->suffix.n == 0) {
         if (add_bos) {
-            TT_CHECK(t->bos_id >= 0, TT_ERR_FILE, "%s: \"add_bos_token\" is true, but \"bos_token\" names no token", path);
+            TT_CHECK(t->bos_id >= 0, TT_ERR_FILE,
+                     "%s: \"add_bos_token\" is true, but \"bos_token\" names no token", path);
             TT_TRY(tt_ids_append(&t->prefix, &t->bos_id, 1));
         }
         if (add_eos) {
-            TT_CHECK(t->eos_id >= 0, TT_ERR_FILE, "%s: \"add_eos_token\" is true, but \"eos_token\" names no token", path);
+            TT_CHECK(t->eos_id >= 0, TT_ERR_FILE,
+                     "%s: \"add_eos_token\" is true, but \"eos_token\" names no token", path);
             TT_TRY(tt_ids_append(&t->suffix, &t->eos_id, 1));
         }
     }
@@ -276,7 +305,8 @@ static tt_status load_chat_file(const char *path, tt_tokenizer *t)
     return TT_OK;
 }
 
-/* What a file's reader does with its outermost object. */
+/* What a file's reader does with its outermost object. Of the needed file, tokenizer.json, the
+ * big members are read ahead. */
 typedef tt_status read_root(const char *path, json_t *root, tt_tokenizer *t);
 
 static tt_status read_config(const char *path, json_t *root, tt_tokenizer *t)
@@ -295,7 +325,11 @@ static tt_status load_file(const char *path, bool needed, read_root *read, tt_to
         TT_CHECK(!needed, TT_ERR_FILE, "%s does not exist", path);
         return TT_OK;
     }
-    tt_status st = tti_tokenizer_json_parse(path, text, n, &root);
+    bool taken = false;
+    tt_status st = needed ? tti_tokenizer_scan(path, text, &n, &t->bpe, &taken) : TT_OK;
+    if (st == TT_OK) {
+        st = tti_tokenizer_json_parse(path, text, n, &root);
+    }
     free(text);
     TT_TRY(st);
     st = read(path, root, t);

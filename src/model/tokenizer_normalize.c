@@ -1,7 +1,9 @@
-/* tokenizer_normalize.c - the normaliser: a list of rewritings of one piece of text, each from one buffer into the other.
+/* tokenizer_normalize.c - the normaliser: a list of rewritings of one piece of text, each from
+ * one buffer into the other.
  *
- * Unicode normal forms come from utf8proc, in three steps of which the middle one is ours: utf8proc's own canonical
- * ordering exchanges neighbours one by one, which takes quadratic time on a long run of combining marks. */
+ * Unicode normal forms come from utf8proc, in three steps of which the middle one is ours:
+ * utf8proc's own canonical ordering exchanges neighbours one by one, which takes quadratic time
+ * on a long run of combining marks. */
 #include "tokenizer_internal.h"
 #include <stdlib.h>
 #include <string.h>
@@ -9,8 +11,10 @@
 
 enum {
     COMBINING_CLASSES = 256,
-    DECOMPOSED_MAX = 32,       /* code points one can become; the longest of Unicode, U+FDFA, becomes 18 */
-    INSERTION_SORT_MAX = 16,   /* marks; real text has runs of 1 to 4, which counting would slow down */
+    DECOMPOSED_MAX =
+        32, /* code points one can become; the longest of Unicode, U+FDFA, becomes 18 */
+    INSERTION_SORT_MAX =
+        16, /* marks; real text has runs of 1 to 4, which counting would slow down */
     CAPITAL_I_WITH_DOT = 0x130 /* the one letter whose lower case is two characters */
 };
 
@@ -25,7 +29,8 @@ static tt_status add_op(tti_normalizer *out, tti_normalize_kind kind, tti_normal
     return TT_OK;
 }
 
-static tt_status load_content(const char *path, const json_t *json, const char *key, tti_normalize_op *op)
+static tt_status load_content(const char *path, const json_t *json, const char *key,
+                              tti_normalize_op *op)
 {
     const char *s;
     TT_TRY(tti_tokenizer_json_string(path, json, key, &s, &op->n_content));
@@ -34,14 +39,16 @@ static tt_status load_content(const char *path, const json_t *json, const char *
     return TT_OK;
 }
 
-static tt_status load_one(const char *path, const json_t *json, const char *type, tti_normalizer *out)
+static tt_status load_one(const char *path, const json_t *json, const char *type,
+                          tti_normalizer *out)
 {
     static const struct {
         const char *name;
         tti_normalize_kind kind;
     } known[] = {
-        {"NFC", TTI_NORMALIZE_NFC},         {"NFD", TTI_NORMALIZE_NFD},         {"NFKC", TTI_NORMALIZE_NFKC},
-        {"NFKD", TTI_NORMALIZE_NFKD},       {"Prepend", TTI_NORMALIZE_PREPEND}, {"Replace", TTI_NORMALIZE_REPLACE},
+        {"NFC", TTI_NORMALIZE_NFC},         {"NFD", TTI_NORMALIZE_NFD},
+        {"NFKC", TTI_NORMALIZE_NFKC},       {"NFKD", TTI_NORMALIZE_NFKD},
+        {"Prepend", TTI_NORMALIZE_PREPEND}, {"Replace", TTI_NORMALIZE_REPLACE},
         {"Strip", TTI_NORMALIZE_STRIP},     {"Lowercase", TTI_NORMALIZE_LOWERCASE},
     };
     enum { N_KNOWN = sizeof(known) / sizeof(known[0]) };
@@ -50,7 +57,8 @@ static tt_status load_one(const char *path, const json_t *json, const char *type
         k++;
     }
     TT_CHECK(k < N_KNOWN, TT_ERR_UNSUPPORTED, "%s: unknown normalizer \"%s\"", path, type);
-    TT_CHECK(out->n_ops < TTI_STEPS_MAX, TT_ERR_UNSUPPORTED, "%s: more than %d normalizers", path, TTI_STEPS_MAX);
+    TT_CHECK(out->n_ops < TTI_STEPS_MAX, TT_ERR_UNSUPPORTED, "%s: more than %d normalizers", path,
+             TTI_STEPS_MAX);
     tti_normalize_op *op = NULL;
     TT_TRY(add_op(out, known[k].kind, &op));
     switch (op->kind) {
@@ -67,14 +75,16 @@ static tt_status load_one(const char *path, const json_t *json, const char *type
     }
 }
 
-static tt_status load_nested(const char *path, const json_t *json, unsigned depth, tti_normalizer *out)
+static tt_status load_nested(const char *path, const json_t *json, unsigned depth,
+                             tti_normalizer *out)
 {
     const char *type;
     TT_TRY(tti_tokenizer_json_type(path, "normalizer", json, &type));
     if (strcmp(type, "Sequence") != 0) {
         return load_one(path, json, type, out);
     }
-    TT_CHECK(depth < TTI_STEPS_MAX, TT_ERR_UNSUPPORTED, "%s: normalizers are nested too deep", path);
+    TT_CHECK(depth < TTI_STEPS_MAX, TT_ERR_UNSUPPORTED, "%s: normalizers are nested too deep",
+             path);
     const json_t *array;
     TT_TRY(tti_tokenizer_json_array(path, json, "normalizers", &array));
     for (size_t i = 0; i < json_array_size(array); i++) {
@@ -162,10 +172,12 @@ static tt_status normal_form(tti_normalize_kind kind, const char *text, size_t n
         size_t length;
         uint32_t point = tti_utf8_decode(text + i, &length);
         int boundary = 0;
-        utf8proc_ssize_t got = utf8proc_decompose_char((utf8proc_int32_t)point, c + count, DECOMPOSED_MAX,
-                                                       (utf8proc_option_t)options, &boundary);
+        utf8proc_ssize_t got =
+            utf8proc_decompose_char((utf8proc_int32_t)point, c + count, DECOMPOSED_MAX,
+                                    (utf8proc_option_t)options, &boundary);
         if (got < 0 || got > DECOMPOSED_MAX) {
-            st = TT_FAIL(TT_ERR_REQUEST, "U+%04X cannot be normalised: %s", (unsigned)point, utf8proc_errmsg(got));
+            st = TT_FAIL(TT_ERR_REQUEST, "U+%04X cannot be normalised: %s", (unsigned)point,
+                         utf8proc_errmsg(got));
             goto out_free;
         }
         count += (size_t)got;
@@ -188,8 +200,8 @@ static tt_status normal_form(tti_normalize_kind kind, const char *text, size_t n
     }
 
     if (compose && count > 0) {
-        utf8proc_ssize_t left = utf8proc_normalize_utf32(c, (utf8proc_ssize_t)count,
-                                                         (utf8proc_option_t)(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
+        utf8proc_ssize_t left = utf8proc_normalize_utf32(
+            c, (utf8proc_ssize_t)count, (utf8proc_option_t)(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
         if (left < 0) {
             st = TT_FAIL(TT_ERR_REQUEST, "a text cannot be normalised: %s", utf8proc_errmsg(left));
             goto out_free;
@@ -207,7 +219,8 @@ out_free:
     return st;
 }
 
-static tt_status replace(const tti_normalize_op *op, tti_regex_work *regex, const char *text, size_t n, tt_text *out)
+static tt_status replace(const tti_normalize_op *op, tti_regex_work *regex, const char *text,
+                         size_t n, tt_text *out)
 {
     tti_pattern_walk walk = {0};
     size_t done = 0;
@@ -246,7 +259,8 @@ static tt_status lowercase(const char *text, size_t n, tt_text *out)
 static const char *strip(const tti_normalize_op *op, const char *text, size_t *n_io)
 {
     size_t start = 0, end = *n_io, length;
-    while (op->strip_left && start < end && tti_char_is_space(tti_utf8_decode(text + start, &length))) {
+    while (op->strip_left && start < end &&
+           tti_char_is_space(tti_utf8_decode(text + start, &length))) {
         start += length;
     }
     while (op->strip_right && end > start) {
@@ -263,8 +277,8 @@ static const char *strip(const tti_normalize_op *op, const char *text, size_t *n
     return text + start;
 }
 
-tt_status tti_normalizer_exec(const tti_normalizer *normalizer, tti_regex_work *regex, tt_text buffer[2],
-                              const char **text_io, size_t *n_io)
+tt_status tti_normalizer_exec(const tti_normalizer *normalizer, tti_regex_work *regex,
+                              tt_text buffer[2], const char **text_io, size_t *n_io)
 {
     const char *text = *text_io;
     size_t n = *n_io;

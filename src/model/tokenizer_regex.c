@@ -1,40 +1,50 @@
-/* tokenizer_regex.c - the patterns of tokenizer.json, which are written for Oniguruma (Ruby syntax), run by PCRE2.
+/* tokenizer_regex.c - the patterns of tokenizer.json, which are written for Oniguruma (Ruby
+ * syntax), run by PCRE2.
  *
- * The two dialects read the same text differently in a few places; compiling translates those (\s, \w, \h, \u, `{1,3}+`,
- * `{,n}`) and refuses by name what has no plain equal (nested classes, class intersection, dot-all groups). `$` and `^`
- * hold at every line in Ruby, hence PCRE2_MULTILINE.
+ * The two dialects read the same text differently in a few places; compiling translates those
+ * (\s, \w, \h, \u, `{1,3}+`, `{,n}`) and refuses by name what has no plain equal (nested classes,
+ * class intersection, dot-all groups). `$` and `^` hold at every line in Ruby, hence
+ * PCRE2_MULTILINE.
  *
- * Texts come from users, so each match has limits: on steps (linear in the text, since every pattern of a released
- * tokenizer backtracks at most once over a run per alternative), on depth and on heap. PCRE2 10.30 and later
- * keeps its state on the heap, never on the C stack, and its JIT code uses the stack given here. */
+ * Texts come from users, so each match has limits: on steps (linear in the text, since every
+ * pattern of a released tokenizer backtracks at most once over a run per alternative), on depth
+ * and on heap. PCRE2 10.30 and later keeps its state on the heap, never on the C stack, and its
+ * JIT code uses the stack given here. */
 #include "tokenizer_internal.h"
 #include <stdlib.h>
 #include <string.h>
 
 enum {
     JIT_STACK_START_BYTES = 32 * 1024,
-    JIT_STACK_MAX_BYTES = 1024 * 1024, /* beyond it the interpreter takes over, under HEAP_LIMIT_KIB */
+    JIT_STACK_MAX_BYTES =
+        1024 * 1024, /* beyond it the interpreter takes over, under HEAP_LIMIT_KIB */
     HEAP_LIMIT_KIB = 64 * 1024,
     DEPTH_LIMIT = 1000 * 1000,
     MATCH_LIMIT_BASE = 1000 * 1000, /* steps allowed for a short text */
-    MATCH_LIMIT_PER_BYTE = 64       /* more steps per byte: a dozen alternatives that each go over a run twice */
+    MATCH_LIMIT_PER_BYTE =
+        64 /* more steps per byte: a dozen alternatives that each go over a run twice */
 };
 
-/* Inside a class: Unicode White_Space, which is Oniguruma's \s (PCRE2's own adds U+180E), and all others. */
+/* Inside a class: Unicode White_Space, which is Oniguruma's \s (PCRE2's own adds U+180E), and all
+ * others. */
 #define SPACE_RANGES                                                                               \
     "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}"    \
     "\\x{205f}\\x{3000}"
 #define NOT_SPACE_RANGES                                                                           \
-    "\\x{0}-\\x{8}\\x{e}-\\x{1f}\\x{21}-\\x{84}\\x{86}-\\x{9f}\\x{a1}-\\x{167f}\\x{1681}-\\x{1fff}" \
-    "\\x{200b}-\\x{2027}\\x{202a}-\\x{202e}\\x{2030}-\\x{205e}\\x{2060}-\\x{2fff}\\x{3001}-\\x{10ffff}"
+    "\\x{0}-\\x{8}\\x{e}-\\x{1f}\\x{21}-\\x{84}\\x{86}-\\x{9f}\\x{a1}-\\x{167f}\\x{1681}-\\x{"     \
+    "1fff}"                                                                                        \
+    "\\x{200b}-\\x{2027}\\x{202a}-\\x{202e}\\x{2030}-\\x{205e}\\x{2060}-\\x{2fff}\\x{3001}-\\x{"   \
+    "10ffff}"
 /* Oniguruma's \w: Alphabetic, M, Nd, Pc. */
 #define WORD_RANGES                                                                                \
-    "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}" \
+    "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{"     \
+    "1f169}"                                                                                       \
     "\\x{1f170}-\\x{1f189}"
 #define HEX_RANGES "0-9A-Fa-f"
 
-/* `\s+$` alone would be tried again at each space of a run that does not end a line: quadratic. A run that fails from its start
- * fails from each of its spaces, so only the start of the search and the start of a run need a trial. */
+/* `\s+$` alone would be tried again at each space of a run that does not end a line: quadratic. A
+ * run that fails from its start fails from each of its spaces, so only the start of the search
+ * and the start of a run need a trial. */
 #define SPACES_AT_LINE_END "\\s+$"
 #define SPACES_AT_LINE_END_FAST "(?:\\G|(?<![" SPACE_RANGES "]))[" SPACE_RANGES "]+$"
 
@@ -51,7 +61,8 @@ static int shown(size_t n)
 }
 
 /* One escape at p[0] = '\\', n >= 2. *used_out: bytes of the pattern it took. */
-static tt_status translate_escape(const char *path, const char *p, size_t n, bool in_class, tt_text *out, size_t *used_out)
+static tt_status translate_escape(const char *path, const char *p, size_t n, bool in_class,
+                                  tt_text *out, size_t *used_out)
 {
     enum { U_DIGITS = 4, U_BYTES = 2 + U_DIGITS };
     *used_out = 2;
@@ -65,10 +76,12 @@ static tt_status translate_escape(const char *path, const char *p, size_t n, boo
     case 'h':
         return append(out, in_class ? HEX_RANGES : "[" HEX_RANGES "]");
     case 'W':
-        TT_CHECK(!in_class, TT_ERR_UNSUPPORTED, "%s: \\W inside a character class is not supported", path);
+        TT_CHECK(!in_class, TT_ERR_UNSUPPORTED, "%s: \\W inside a character class is not supported",
+                 path);
         return append(out, "[^" WORD_RANGES "]");
     case 'H':
-        TT_CHECK(!in_class, TT_ERR_UNSUPPORTED, "%s: \\H inside a character class is not supported", path);
+        TT_CHECK(!in_class, TT_ERR_UNSUPPORTED, "%s: \\H inside a character class is not supported",
+                 path);
         return append(out, "[^" HEX_RANGES "]");
     case 'u':
         if (n >= U_BYTES) {
@@ -84,7 +97,8 @@ static tt_status translate_escape(const char *path, const char *p, size_t n, boo
 }
 
 /* A quantifier at p[0] = '{'. *used_out 0: it is none, or one that both dialects read alike. */
-static tt_status translate_interval(const char *path, const char *p, size_t n, tt_text *out, size_t *used_out)
+static tt_status translate_interval(const char *path, const char *p, size_t n, tt_text *out,
+                                    size_t *used_out)
 {
     size_t i = 1, low_at = 1;
     *used_out = 0;
@@ -104,7 +118,8 @@ static tt_status translate_interval(const char *path, const char *p, size_t n, t
     }
     i++;
     if (i < n && p[i] == '+') {
-        /* Not possessive in Ruby, but a repeated repeat: X{1,m}+ takes one or more of X, greedily. */
+        /* Not possessive in Ruby, but a repeated repeat: X{1,m}+ takes one or more of X,
+         * greedily. */
         TT_CHECK(n_low == 1 && p[low_at] == '1', TT_ERR_UNSUPPORTED,
                  "%s: a repeated interval that does not begin at 1 is not supported", path);
         *used_out = i + 1;
@@ -144,10 +159,13 @@ static tt_status translate(const char *path, const char *p, size_t n, tt_text *o
                 }
                 continue;
             } else if (c == '[') {
-                return TT_FAIL(TT_ERR_UNSUPPORTED, "%s: a character class inside a character class is not supported: %.*s",
-                               path, shown(n), p);
+                return TT_FAIL(
+                    TT_ERR_UNSUPPORTED,
+                    "%s: a character class inside a character class is not supported: %.*s", path,
+                    shown(n), p);
             } else if (c == '&' && i + 1 < n && p[i + 1] == '&') {
-                return TT_FAIL(TT_ERR_UNSUPPORTED, "%s: a character class with && is not supported: %.*s", path,
+                return TT_FAIL(TT_ERR_UNSUPPORTED,
+                               "%s: a character class with && is not supported: %.*s", path,
                                shown(n), p);
             }
         } else if (c == '[') {
@@ -201,15 +219,16 @@ tt_status tti_pattern_from_regex(const char *path, const char *regex, size_t n, 
     pcre2_set_newline(context, PCRE2_NEWLINE_LF);
     int code = 0;
     PCRE2_SIZE at = 0;
-    pcre2_code *compiled = pcre2_compile((PCRE2_SPTR)(text.bytes ? text.bytes : ""), text.n,
-                                         PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &code, &at, context);
+    pcre2_code *compiled = pcre2_compile(
+        (PCRE2_SPTR)(text.bytes ? text.bytes : ""), text.n,
+        PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &code, &at, context);
     pcre2_compile_context_free(context);
     tt_text_fini(&text);
     if (!compiled) {
         char reason[ERROR_BYTES] = "";
         pcre2_get_error_message(code, (PCRE2_UCHAR *)reason, sizeof(reason));
-        return TT_FAIL(code == PCRE2_ERROR_NOMEMORY ? TT_ERR_NOMEM : TT_ERR_UNSUPPORTED, "%s: the pattern %.*s: %s", path,
-                       shown(n), regex, reason);
+        return TT_FAIL(code == PCRE2_ERROR_NOMEMORY ? TT_ERR_NOMEM : TT_ERR_UNSUPPORTED,
+                       "%s: the pattern %.*s: %s", path, shown(n), regex, reason);
     }
     *out = (tti_pattern){.kind = TTI_PATTERN_REGEX, .code = compiled};
     out->has_jit = pcre2_jit_compile(compiled, PCRE2_JIT_COMPLETE) == 0;
@@ -226,7 +245,8 @@ tt_status tti_pattern_from_string(const char *string, size_t n, tti_pattern *out
 
 tt_status tti_pattern_load(const char *path, const json_t *json, tti_pattern *out)
 {
-    TT_CHECK(json_is_object(json), TT_ERR_FILE, "%s: a \"pattern\" is missing or not an object", path);
+    TT_CHECK(json_is_object(json), TT_ERR_FILE, "%s: a \"pattern\" is missing or not an object",
+             path);
     const char *s;
     size_t n;
     TT_TRY(tti_tokenizer_json_optional(path, json, "String", &s, &n));
@@ -262,7 +282,8 @@ static tt_status work_ready(tti_regex_work *work)
     TT_CHECK(work->data && work->context, TT_ERR_NOMEM, "out of memory for matching patterns");
     pcre2_set_heap_limit(work->context, HEAP_LIMIT_KIB);
     pcre2_set_depth_limit(work->context, DEPTH_LIMIT);
-    /* Without a stack of its own the JIT code uses 32 KiB of the C stack, and then the interpreter takes over. */
+    /* Without a stack of its own the JIT code uses 32 KiB of the C stack, and then the
+     * interpreter takes over. */
     work->stack = pcre2_jit_stack_create(JIT_STACK_START_BYTES, JIT_STACK_MAX_BYTES, NULL);
     if (work->stack) {
         pcre2_jit_stack_assign(work->context, NULL, work->stack);
@@ -284,8 +305,9 @@ void tti_regex_work_fini(tti_regex_work *work)
     *work = (tti_regex_work){0};
 }
 
-static tt_status find_regex(const tti_pattern *pattern, tti_regex_work *work, const char *text, size_t n, size_t from,
-                            bool *found_out, size_t *start_out, size_t *end_out)
+static tt_status find_regex(const tti_pattern *pattern, tti_regex_work *work, const char *text,
+                            size_t n, size_t from, bool *found_out, size_t *start_out,
+                            size_t *end_out)
 {
     TT_TRY(work_ready(work));
     uint64_t limit = MATCH_LIMIT_BASE + (uint64_t)MATCH_LIMIT_PER_BYTE * (n - from);
@@ -293,10 +315,12 @@ static tt_status find_regex(const tti_pattern *pattern, tti_regex_work *work, co
     PCRE2_SPTR subject = (PCRE2_SPTR)text;
     int rc = PCRE2_ERROR_JIT_STACKLIMIT;
     if (pattern->has_jit) {
-        rc = pcre2_jit_match(pattern->code, subject, n, from, PCRE2_NO_UTF_CHECK, work->data, work->context);
+        rc = pcre2_jit_match(pattern->code, subject, n, from, PCRE2_NO_UTF_CHECK, work->data,
+                             work->context);
     }
     if (rc == PCRE2_ERROR_JIT_STACKLIMIT) {
-        rc = pcre2_match(pattern->code, subject, n, from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, work->data, work->context);
+        rc = pcre2_match(pattern->code, subject, n, from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
+                         work->data, work->context);
     }
     if (rc == PCRE2_ERROR_NOMATCH) {
         *found_out = false;
@@ -304,8 +328,10 @@ static tt_status find_regex(const tti_pattern *pattern, tti_regex_work *work, co
     }
     if (rc < 0) {
         TT_CHECK(rc != PCRE2_ERROR_NOMEMORY, TT_ERR_NOMEM, "out of memory for matching a pattern");
-        return TT_FAIL(TT_ERR_REQUEST, "a text of %zu bytes exceeds the limits of the tokenizer's pattern (PCRE2 error %d)", n,
-                       rc);
+        return TT_FAIL(
+            TT_ERR_REQUEST,
+            "a text of %zu bytes exceeds the limits of the tokenizer's pattern (PCRE2 error %d)", n,
+            rc);
     }
     const PCRE2_SIZE *offset = pcre2_get_ovector_pointer(work->data);
     *found_out = true;
@@ -315,7 +341,8 @@ static tt_status find_regex(const tti_pattern *pattern, tti_regex_work *work, co
     return TT_OK;
 }
 
-static bool find_string(const tti_pattern *pattern, const char *text, size_t n, size_t from, size_t *start_out)
+static bool find_string(const tti_pattern *pattern, const char *text, size_t n, size_t from,
+                        size_t *start_out)
 {
     size_t length = pattern->n_string;
     while (n - from >= length) {
@@ -332,8 +359,9 @@ static bool find_string(const tti_pattern *pattern, const char *text, size_t n, 
     return false;
 }
 
-tt_status tti_pattern_next(const tti_pattern *pattern, tti_regex_work *work, const char *text, size_t n,
-                           tti_pattern_walk *walk, bool *found_out, size_t *start_out, size_t *end_out)
+tt_status tti_pattern_next(const tti_pattern *pattern, tti_regex_work *work, const char *text,
+                           size_t n, tti_pattern_walk *walk, bool *found_out, size_t *start_out,
+                           size_t *end_out)
 {
     *found_out = false;
     if (pattern->kind == TTI_PATTERN_NUMERIC) {

@@ -1,5 +1,6 @@
-/* tokenizer_utf8.c - UTF-8 as the reference library sees it: what is broken becomes U+FFFD, once for each longest start of
- * a character that cannot go on; and the few character classes that the added-token matcher and splitters ask for. */
+/* tokenizer_utf8.c - UTF-8 as the reference library sees it: what is broken becomes U+FFFD, once
+ * for each longest start of a character that cannot go on; and the few character classes that the
+ * added-token matcher and splitters ask for. */
 #include "tokenizer_internal.h"
 #include <string.h>
 #include <utf8proc.h>
@@ -12,7 +13,8 @@ enum {
     ZERO_WIDTH_JOINER = 0x200d
 };
 
-/* Continuation bytes that a lead byte asks for, and the range of the first of them (Unicode 15, table 3-7); 0: no lead. */
+/* Continuation bytes that a lead byte asks for, and the range of the first of them (Unicode 15,
+ * table 3-7); 0: no lead. */
 static unsigned lead_needs(unsigned char lead, unsigned char *low_out, unsigned char *high_out)
 {
     *low_out = CONTINUATION_LOW;
@@ -119,7 +121,8 @@ uint32_t tti_utf8_decode(const char *s, size_t *n_out)
         return (uint32_t)(u[0] & 0x0f) << 12 | (uint32_t)(u[1] & 0x3f) << 6 | (u[2] & 0x3f);
     }
     *n_out = 4;
-    return (uint32_t)(u[0] & 0x07) << 18 | (uint32_t)(u[1] & 0x3f) << 12 | (uint32_t)(u[2] & 0x3f) << 6 | (u[3] & 0x3f);
+    return (uint32_t)(u[0] & 0x07) << 18 | (uint32_t)(u[1] & 0x3f) << 12 |
+           (uint32_t)(u[2] & 0x3f) << 6 | (u[3] & 0x3f);
 }
 
 size_t tti_utf8_encode(uint32_t c, char out[TTI_UTF8_MAX])
@@ -150,8 +153,9 @@ size_t tti_utf8_encode(uint32_t c, char out[TTI_UTF8_MAX])
 /* Source: Unicode PropList.txt, White_Space. */
 bool tti_char_is_space(uint32_t c)
 {
-    return (c >= 0x09 && c <= 0x0d) || c == 0x20 || c == 0x85 || c == 0xa0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200a) ||
-           c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
+    return (c >= 0x09 && c <= 0x0d) || c == 0x20 || c == 0x85 || c == 0xa0 || c == 0x1680 ||
+           (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f ||
+           c == 0x205f || c == 0x3000;
 }
 
 bool tti_char_is_numeric(uint32_t c)
@@ -160,7 +164,8 @@ bool tti_char_is_numeric(uint32_t c)
         return c >= '0' && c <= '9';
     }
     utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)c);
-    return category == UTF8PROC_CATEGORY_ND || category == UTF8PROC_CATEGORY_NL || category == UTF8PROC_CATEGORY_NO;
+    return category == UTF8PROC_CATEGORY_ND || category == UTF8PROC_CATEGORY_NL ||
+           category == UTF8PROC_CATEGORY_NO;
 }
 
 bool tti_char_is_word(uint32_t c)
@@ -180,7 +185,8 @@ bool tti_char_is_word(uint32_t c)
         return true;
     default:
         /* The alphabetic symbols (circled and squared letters), and the joiners. */
-        return (c >= 0x24b6 && c <= 0x24e9) || (c >= 0x1f130 && c <= 0x1f149) || (c >= 0x1f150 && c <= 0x1f169) ||
-               (c >= 0x1f170 && c <= 0x1f189) || c == ZERO_WIDTH_NON_JOINER || c == ZERO_WIDTH_JOINER;
+        return (c >= 0x24b6 && c <= 0x24e9) || (c >= 0x1f130 && c <= 0x1f149) ||
+               (c >= 0x1f150 && c <= 0x1f169) || (c >= 0x1f170 && c <= 0x1f189) ||
+               c == ZERO_WIDTH_NON_JOINER || c == ZERO_WIDTH_JOINER;
     }
 }

@@ -100,6 +100,7 @@ static void take_all(tt_moe *moe, tt_arena *arena, bool has_moe, bool has_dense)
         flight->shared_up = tt_arena_take(arena, T * F_shared, sizeof(float));
         flight->shared_out = tt_arena_take(arena, F_shared ? T * moe->H : 0, sizeof(float));
         flight->group = tt_arena_take(arena, moe->max_groups, sizeof(tt_exchange_rows));
+        flight->chosen = tt_arena_take(arena, moe->max_groups, sizeof(tt_exchange_rows));
     }
 }
 
@@ -145,6 +146,9 @@ static tt_status make_exchange(tt_moe *moe)
             }
             for (int r = 0, s = 0, o = 0; r < layout->n_ranks; r++) {
                 if (attends[r]) {
+                    if (r == tt_world_rank(moe->world)) {
+                        moe->own_source_id = (int32_t)s;
+                    }
                     source[s++] = r;
                 }
                 if (serves[r]) {
@@ -248,6 +252,7 @@ tt_status tt_moe_create(const tt_moe_params *params, tt_moe **moe_out)
     moe->layout = layout;
     moe->role = &layout->role[tt_world_rank(params->world)];
     moe->world = params->world;
+    moe->own_source_id = -1;
     moe->placement = params->placement;
     moe->compute = params->compute;
     moe->L = arch->L;

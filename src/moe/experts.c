@@ -63,7 +63,7 @@ typedef void row_fn(expert_pass *pass, const tt_exchange_rows *group, int32_t i,
 static void for_rows(expert_pass *pass, int thread_id, int n_threads, row_fn *fn)
 {
     tt_moe *moe = pass->moe;
-    const tt_exchange_rows *group = moe->flight[pass->handle].group;
+    const tt_exchange_rows *group = moe->flight[pass->handle].chosen;
     int64_t begin, end, row = 0;
     tt_split(pass->n_rows, n_threads, thread_id, &begin, &end);
     for (int64_t j = 0; j < pass->n_jobs && row < end; j++) {
@@ -171,9 +171,42 @@ static uint64_t count_bytes(const tt_moe *moe, const expert_pass *pass)
     return bytes;
 }
 
-tt_status tti_moe_run_experts(tt_moe *moe, int handle, tti_moe_flight *flight)
+/* Moves the groups that `which` means to `chosen`, in order of slot; the others stay. Returns their number. */
+static int64_t choose_groups(const tt_moe *moe, tti_moe_flight *flight, tti_moe_which which)
 {
-    tt_span span = tt_span_begin(TT_PHASE_EXPERTS, "experts");
+    tt_exchange_rows *group = flight->group;
+    int64_t n_chosen = 0, n_left = 0;
+    int32_t one_slot = -1; /* rows that others wait for first, else our own */
+    sort_groups(group, flight->n_groups);
+    for (int64_t g = 0; g < flight->n_groups && which == TTI_MOE_ONE_SLOT; g++) {
+        if (one_slot < 0 || group[g].source_id != moe->own_source_id) {
+            one_slot = group[g].slot;
+            if (group[g].source_id != moe->own_source_id) {
+                break;
+            }
+        }
+    }
+    for (int64_t begin = 0, end; begin < flight->n_groups; begin = end) {
+        bool has_far = false;
+        for (end = begin; end < flight->n_groups && group[end].slot == group[begin].slot; end++) {
+            has_far = has_far || group[end].source_id != moe->own_source_id;
+        }
+        bool take = which == TTI_MOE_ALL || (which == TTI_MOE_FAR && has_far) ||
+                    group[begin].slot == one_slot;
+        for (int64_t g = begin; g < end; g++) {
+            if (take) {
+                flight->chosen[n_chosen++] = group[g];
+            } else {
+                group[n_left++] = group[g];
+            }
+        }
+    }
+    flight->n_groups = n_left;
+    return n_chosen;
+}
+
+tt_status tti_moe_run_experts(tt_moe *moe, int handle, tti_moe_flight *flight, tti_moe_which which)
+{
     expert_pass pass;
     memset(&pass, 0, sizeof(pass));
     pass.moe = moe;
@@ -181,9 +214,13 @@ tt_status tti_moe_run_experts(tt_moe *moe, int handle, tti_moe_flight *flight)
     pass.handle = handle;
     uint64_t bytes = 0;
     tt_status st = TT_OK;
-    sort_groups(flight->group, flight->n_groups);
-    for (int64_t done = 0; st == TT_OK && done < flight->n_groups;) {
-        int64_t next = make_jobs(moe, flight->group, done, flight->n_groups, &pass);
+    int64_t n_chosen = choose_groups(moe, flight, which);
+    if (n_chosen == 0) {
+        return TT_OK;
+    }
+    tt_span span = tt_span_begin(TT_PHASE_EXPERTS, "experts");
+    for (int64_t done = 0; st == TT_OK && done < n_chosen;) {
+        int64_t next = make_jobs(moe, flight->chosen, done, n_chosen, &pass);
         TT_ASSERT(next > done);
         tt_stream_run(moe->compute, "gather rows", gather_part, &pass);
         run_products(&pass, false);
@@ -195,14 +232,13 @@ tt_status tti_moe_run_experts(tt_moe *moe, int handle, tti_moe_flight *flight)
             tt_stream_run(moe->compute, "put results", put_part, &pass);
         }
         for (int64_t g = done; st == TT_OK && g < next; g++) {
-            const tt_exchange_rows *group = &flight->group[g];
+            const tt_exchange_rows *group = &flight->chosen[g];
             moe->load_count[flight->layer * moe->n_slots + group->slot] += (uint64_t)group->n;
             st = tt_exchange_push(moe->exchange, handle, group);
         }
         bytes += count_bytes(moe, &pass);
         done = next;
     }
-    flight->n_groups = 0;
     moe->bytes_read += bytes;
     tt_span_end(&span, bytes);
     return st;

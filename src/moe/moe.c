@@ -1,10 +1,11 @@
 /* moe.c - the order of work of one MoE layer.
  *
- * begin routes and dispatches. advance then does the most useful piece of work there is:
- *   all rows are here         -> run the experts on all of them at once (each expert's weights are read once)
- *   shared expert unfinished  -> a piece of it
- *   some rows are here        -> run the experts on those rather than idle
- * and after the results have left, the rest of the shared expert while they return. */
+ * begin routes and dispatches. advance then does the most useful piece of work there is, and polls between pieces:
+ *   rows still fly   -> a piece of the shared expert; then the experts of one slot whose rows are here
+ *   all rows are here -> at once all slots that hold other ranks' rows, since those ranks wait for the results; each expert's weights are read
+ *                       once for all its rows
+ *   results fly      -> the slots that only this rank's rows need, then what is left of the shared expert
+ * So all independent compute of a layer (shared expert, own experts) can hide either message, in whatever parts the delays need. */
 #include "moe_internal.h"
 #include <string.h>
 #include "tutti/trace.h"
@@ -116,7 +117,7 @@ tt_status tt_moe_begin(tt_moe *moe, int handle, int64_t layer, int64_t T, const 
     flight->x = x;
     flight->shared_done = 0;
     flight->n_groups = 0;
-    flight->all_pushed = false;
+    flight->all_here = false;
     tt_span span = tt_span_begin(TT_PHASE_DISPATCH, "dispatch");
     TT_TRY(tt_exchange_prepare(moe->exchange, handle, T_sent, moe->slot, moe->weight, mine));
     TT_TRY(tt_exchange_dispatch_begin(moe->exchange, handle, x, moe->H, moe->compute));
@@ -129,7 +130,7 @@ static void begin_waiting(tti_moe_flight *flight)
 {
     if (!flight->is_waiting) {
         flight->is_waiting = true;
-        flight->waiting = flight->all_pushed
+        flight->waiting = flight->all_here
                               ? tt_span_begin(TT_PHASE_WAIT_COMBINE, "wait for results")
                               : tt_span_begin(TT_PHASE_WAIT_DISPATCH, "wait for rows");
     }
@@ -146,10 +147,11 @@ static void end_waiting(tti_moe_flight *flight)
 tt_status tt_moe_advance(tt_moe *moe, int handle, bool *done_out)
 {
     tti_moe_flight *flight = &moe->flight[handle];
+    bool splits = moe->layout->etp == 1; /* else all members must compute the same rows at once */
     tt_exchange_state state;
     *done_out = false;
     TT_TRY(tt_exchange_poll(moe->exchange, handle, &state));
-    if (!flight->all_pushed) {
+    if (!flight->all_here) {
         tt_exchange_rows *group = flight->group;
         while (flight->n_groups < moe->max_groups &&
                tt_exchange_next_ready(moe->exchange, handle, &group[flight->n_groups])) {
@@ -157,19 +159,21 @@ tt_status tt_moe_advance(tt_moe *moe, int handle, bool *done_out)
         }
         if (state.all_arrived) {
             end_waiting(flight);
-            flight->all_pushed = true;
-            return tti_moe_run_experts(moe, handle, flight);
+            flight->all_here = true;
+            return tti_moe_run_experts(moe, handle, flight, splits ? TTI_MOE_FAR : TTI_MOE_ALL);
         }
+    } else if (flight->n_groups > 0) {
+        return tti_moe_run_experts(moe, handle, flight, TTI_MOE_ALL);
     }
     if (tti_moe_shared_piece(moe, flight)) {
         end_waiting(flight);
         return TT_OK;
     }
-    if (!flight->all_pushed && flight->n_groups > 0 && moe->layout->etp == 1) {
+    if (!flight->all_here && flight->n_groups > 0 && splits) {
         end_waiting(flight);
-        return tti_moe_run_experts(moe, handle, flight);
+        return tti_moe_run_experts(moe, handle, flight, TTI_MOE_ONE_SLOT);
     }
-    *done_out = flight->all_pushed && state.all_returned;
+    *done_out = flight->all_here && state.all_returned;
     if (*done_out) {
         end_waiting(flight);
     } else {

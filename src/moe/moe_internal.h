@@ -29,9 +29,10 @@ typedef struct tti_moe_flight {
     float *shared_up;    /* work of the same shape */
     float *shared_out;   /* [max_tokens][H] */
     int shared_done;     /* pieces done, of 2 * TTI_SHARED_PIECES */
-    tt_exchange_rows *group; /* group[max_groups]: landed and not yet computed */
+    tt_exchange_rows *group;  /* group[max_groups]: landed and not yet computed */
     int64_t n_groups;
-    bool all_pushed;
+    tt_exchange_rows *chosen; /* chosen[max_groups]: being computed */
+    bool all_here;            /* all rows have landed; what others wait for is computed */
     bool is_waiting;     /* nothing to compute since `waiting` began */
     tt_span waiting;
 } tti_moe_flight;
@@ -52,6 +53,7 @@ struct tt_moe {
     tt_stream *compute;
     int64_t L, H, E, K, F; /* L with MTP layers that are loaded */
     int64_t n_slots;       /* local */
+    int32_t own_source_id; /* this rank among the exchange's sources; -1 = none */
     int64_t f_begin, f_end, h_begin, h_end; /* this ETP part's inner and output columns */
     tti_moe_layer *layer;  /* layer[L] */
     tt_exchange *exchange; /* NULL if no layer is MoE */
@@ -100,8 +102,10 @@ typedef struct tti_tile {
 void tti_split_panels(int64_t panel_begin, int64_t panel_end, int64_t T, int thread_id, int n_threads, tti_tile *tile_out);
 
 /* ---- experts.c ---- */
-/* Computes the groups that flight holds, puts and pushes their results. With etp > 1 call it once, when all rows are here. */
-tt_status tti_moe_run_experts(tt_moe *moe, int handle, tti_moe_flight *flight);
+/* Which of the landed groups to compute: all; those of slots that hold another rank's rows; or those of one slot. */
+typedef enum tti_moe_which { TTI_MOE_ALL, TTI_MOE_FAR, TTI_MOE_ONE_SLOT } tti_moe_which;
+/* Computes those groups, puts and pushes their results. With etp > 1 only TTI_MOE_ALL, once, when all rows are here. */
+tt_status tti_moe_run_experts(tt_moe *moe, int handle, tti_moe_flight *flight, tti_moe_which which);
 /* ---- shared.c ---- */
 /* Does the next piece of the shared expert; false if none is left. */
 bool tti_moe_shared_piece(tt_moe *moe, tti_moe_flight *flight);

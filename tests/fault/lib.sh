@@ -16,14 +16,11 @@ skip_all() { # skip_all REASON
 
 # Pids of this test's tutti processes: of one rank, or of all.
 pids_of() { # pids_of [RANK]
-    for place in /proc/[0-9]*/environ; do
-        pid=${place%/environ}
-        pid=${pid#/proc/}
-        [ "$(readlink "/proc/$pid/exe" 2>/dev/null)" = "$exe" ] || continue
-        tr '\0' '\n' <"$place" >"$work/environ" 2>/dev/null || continue
-        grep -qx "TT_FAULT_TEST=$TT_FAULT_TEST" "$work/environ" || continue
-        [ $# -eq 0 ] || grep -qEx "(OMPI_COMM_WORLD_RANK|PMIX_RANK|PMI_RANK)=$1" "$work/environ" || continue
-        echo "$pid"
+    for place in $(grep -lszxF "TT_FAULT_TEST=$TT_FAULT_TEST" /proc/[0-9]*/environ); do
+        [ $# -eq 0 ] || grep -qszxE "(OMPI_COMM_WORLD_RANK|PMIX_RANK|PMI_RANK)=$1" "$place" || continue
+        [ "$(readlink "${place%/environ}/exe" 2>/dev/null)" = "$exe" ] || continue
+        place=${place%/environ}
+        echo "${place#/proc/}"
     done
 }
 nobody_is_left() {
@@ -44,10 +41,11 @@ end_all() {
 trap 'end_all; rm -rf "$work"' EXIT
 
 # Prompts that take minutes on any machine, behind one of two tokens whose text shows that all ranks are at work.
+n_prompts=64
 make_prompts() { # make_prompts FILE
-    awk 'BEGIN {
+    awk -v n=$n_prompts 'BEGIN {
         print "{\"prompt\": \"Once\", \"n\": 2}"
-        for (i = 1; i < 64; i++)
+        for (i = 1; i < n; i++)
             printf "{\"ids\": [0, %d, 269, 1099], \"n\": 900, \"temperature\": 1, \"seed\": %d}\n", 100 + i, i
     }' >"$1"
 }
@@ -62,12 +60,12 @@ begin() {
         waited=$((waited + 1))
     done
 }
-# strike SIGNAL RANK: sends it, and sets hit_at. finish: waits for the job; sets code and took, the seconds since then.
+# strike SIGNAL RANK: sends it; sets hit_pid and hit_at. finish: waits for the job; sets code and took, the seconds since then.
 strike() {
-    victim=$(pids_of "$2")
-    check "rank $2 is at work" [ -n "$victim" ]
+    hit_pid=$(pids_of "$2")
+    check "rank $2 is at work" [ -n "$hit_pid" ]
     # shellcheck disable=SC2086
-    [ -z "$victim" ] || kill "-$1" $victim
+    [ -z "$hit_pid" ] || kill "-$1" $hit_pid
     hit_at=$(date +%s)
 }
 finish() {
@@ -75,24 +73,32 @@ finish() {
     code=$?
     took=$(($(date +%s) - hit_at))
 }
-# Only the first prompt is presented as done, and no figures sum up a run that did not end.
-only_the_first_is_complete() {
-    [ "$(wc -l <"$work/out")" -eq 1 ] && [ "$(grep -c '"finish":' "$work/out")" -eq 1 ] &&
-        ! err_has '^(decode|tokens|steps) '
+# Each line of JSON is what it claims to be (all tokens that its prompt asked for, or an end id), the last prompts are not there, and
+# no figures sum up a run that did not end.
+only_complete_text() {
+    ! err_has '^(decode|tokens|steps) ' && awk -v most="$n_prompts" '
+        { n = split($0, part, /"ids":\[|\],"text":/); ids = part[2]; n = split(ids, id, ",") }
+        /"finish":"length"/ { if (n != (NR == 1 ? 2 : 900)) bad = 1; next }
+        /"finish":"stop"/ { if (id[n] != 1 && id[n] != 4) bad = 1; next }
+        { bad = 1 }
+        END { exit bad || NR < 1 || NR >= most }' "$work/out" && [ -z "$(tail -c 1 "$work/out" | tr -d '\n')" ]
 }
 
 # Nodes 1 .. N (see nodes); they go when the test ends. Skips all where they cannot be made.
 nodes=$top_srcdir/tests/fault/nodes
+remove_nodes() {
+    [ -z "$NODES" ] || sh "$nodes" down
+}
 need_nodes() { # need_nodes N
     [ "$(id -u)" -eq 0 ] || skip_all "network namespaces need root"
     for tool in ip nsenter unshare; do
         command -v $tool >/dev/null || skip_all "no program $tool"
     done
     mkdir "$work/nodes"
-    trap 'end_all; [ -z "$NODES" ] || sh "$nodes" down; rm -rf "$work"' EXIT
-    trap 'exit 1' INT TERM HUP
     NODES=
-    NODES=$(sh "$nodes" up "$1" "$work/nodes" 2>"$work/err") || skip_all "no network namespaces: $(head -n 1 "$work/err")"
+    trap 'end_all; remove_nodes; rm -rf "$work"' EXIT
+    trap 'exit 1' INT TERM HUP
     export NODES
+    NODES=$(sh "$nodes" up "$1" "$work/nodes" 2>"$work/err") || skip_all "no network namespaces: $(head -n 1 "$work/err")"
     sh "$nodes" exec n1 true 2>"$work/err" || skip_all "no namespaces: $(head -n 1 "$work/err")"
 }

@@ -360,7 +360,7 @@ int main(int argc, char **argv)
     uint64_t seed = (uint64_t)time(NULL) * 2654435761u;
     const char *only = "";
     int rounds = DEFAULT_ROUNDS;
-    for (int i = 1; i < argc; i++) {
+    for (int i = 1; i < argc; i += 2) { /* every option has a value */
         const char *value = i + 1 < argc ? argv[i + 1] : NULL;
         if (value && strcmp(argv[i], "--seed") == 0) {
             seed = strtoull(value, NULL, 0);
@@ -372,7 +372,6 @@ int main(int argc, char **argv)
             fprintf(stderr, "usage: %s [--seed N] [--only TEXT] [--rounds N]\n", argv[0]);
             return 2;
         }
-        i++;
     }
     setvbuf(stdout, NULL, _IOLBF, 0); /* a crash must not swallow the seed */
     printf("# seed %llu\n", (unsigned long long)seed);

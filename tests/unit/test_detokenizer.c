@@ -1,4 +1,5 @@
-/* test_detokenizer.c - ids to text, at once and as they come: both say the same, what the reference library says. */
+/* test_detokenizer.c - ids to text, at once and as they come: both say the same, what the
+ * reference library says. */
 #include "tokenizer_fixture.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,8 +14,10 @@ static void push(tt_detokenizer *d, int32_t id, tt_text *text)
     }
 }
 
-/* Every push gives valid UTF-8 (no text ends inside a character), and all together is the text decoded at once. */
-static void assert_streams_alike(const tt_tokenizer *tokenizer, const int32_t *id, size_t n, bool skip)
+/* Every push gives valid UTF-8 (no text ends inside a character), and all together is the text
+ * decoded at once. */
+static void assert_streams_alike(const tt_tokenizer *tokenizer, const int32_t *id, size_t n,
+                                 bool skip)
 {
     tt_text whole = {0}, streamed = {0};
     tt_detokenizer *d = NULL;
@@ -93,7 +96,8 @@ static void random_ids_stream_alike(void **state)
             int32_t id[LENGTH_MAX];
             size_t n = next_random(&seed) % (LENGTH_MAX + 1);
             for (size_t i = 0; i < n; i++) {
-                /* Half of them from the ids that are single bytes, so that characters are broken in all ways. */
+                /* Half of them from the ids that are single bytes, so that characters are broken
+                 * in all ways. */
                 id[i] = (int32_t)(next_random(&seed) % (round % 2 ? n_ids : BYTES_AND_SHORT));
                 assert_true(tt_tokenizer_id_is_known(tokenizer, id[i]));
             }
@@ -103,7 +107,8 @@ static void random_ids_stream_alike(void **state)
     }
 }
 
-/* The stand-in of a byte in a byte-level vocabulary, as UTF-8 (the bytes used here: ASCII that prints, and 0x80 and up). */
+/* The stand-in of a byte in a byte-level vocabulary, as UTF-8 (the bytes used here: ASCII that
+ * prints, and 0x80 and up). */
 static void stand_in(unsigned char byte, char out[3])
 {
     uint32_t c = byte;
@@ -195,7 +200,8 @@ static void byte_fallback_runs_stand_or_fall_together(void **state)
         {{"<0xF0>", "<0x9F>", "<0x98>", "<0x80>"}, "\xf0\x9f\x98\x80"},
         {{"<0xF0>", "<0x9F>", "<0x98>"}, REPLACEMENT REPLACEMENT REPLACEMENT},
         {{"<0xF0>", "<0x9F>", "A"}, REPLACEMENT REPLACEMENT "A"},
-        {{"<0xC3>", "<0xA9>", "<0xFF>", "A", "<0xC3>", "<0xA9>"}, REPLACEMENT REPLACEMENT REPLACEMENT "A\xc3\xa9"},
+        {{"<0xC3>", "<0xA9>", "<0xFF>", "A", "<0xC3>", "<0xA9>"},
+         REPLACEMENT REPLACEMENT REPLACEMENT "A\xc3\xa9"},
         {{"\xe2\x96\x81", "A", "\xe2\x96\x81", "A"}, "A A"},
         {{"A", "\xe2\x96\x81", "A"}, "A A"},
     };

@@ -1,5 +1,5 @@
-/* test_tokenizer.c - text to ids: every row that the reference library gave, each component by itself, texts that
- * break weaker engines, and what the encode flags promise. */
+/* test_tokenizer.c - text to ids: every row that the reference library gave, each component by
+ * itself, texts that break weaker engines, and what the encode flags promise. */
 #include "tokenizer_fixture.h"
 #include <pthread.h>
 #include <stdio.h>
@@ -18,11 +18,13 @@ static void every_golden_row_gets_its_ids(void **state)
         assert_true(json_array_size(rows) >= 300);
         for (size_t i = 0; i < json_array_size(rows); i++) {
             const json_t *row = json_array_get(rows, i), *text = json_object_get(row, "text");
-            const json_t *ids = json_object_get(row, "ids"), *special = json_object_get(row, "with_special");
+            const json_t *ids = json_object_get(row, "ids"),
+                         *special = json_object_get(row, "with_special");
             const char *s = json_string_value(text);
             size_t n = json_string_length(text);
             assert_encodes(tokenizer, s, n, TT_ENCODE_PLAIN, ids);
-            assert_encodes(tokenizer, s, n, TT_ENCODE_SPECIAL, json_is_null(special) ? ids : special);
+            assert_encodes(tokenizer, s, n, TT_ENCODE_SPECIAL,
+                           json_is_null(special) ? ids : special);
         }
         tt_tokenizer_destroy(&tokenizer);
         json_decref(rows);
@@ -33,7 +35,8 @@ static void every_golden_row_gets_its_ids(void **state)
 static json_t *overridden(const json_t *test)
 {
     char name[FIXTURE_PATH_BYTES / 4];
-    snprintf(name, sizeof(name), "%s/tokenizer.json", json_string_value(json_object_get(test, "base")));
+    snprintf(name, sizeof(name), "%s/tokenizer.json",
+             json_string_value(json_object_get(test, "base")));
     json_t *root = golden_json(name), *value;
     const char *key;
     json_object_foreach(json_object_get(test, "override"), key, value)
@@ -47,7 +50,8 @@ static json_t *overridden(const json_t *test)
     return root;
 }
 
-static void assert_decodes(const tt_tokenizer *tokenizer, const json_t *ids_json, bool skip, const json_t *expected, const char *what)
+static void assert_decodes(const tt_tokenizer *tokenizer, const json_t *ids_json, bool skip,
+                           const json_t *expected, const char *what)
 {
     size_t n = json_array_size(ids_json);
     int32_t *id = calloc(n + 1, sizeof(*id));
@@ -57,7 +61,8 @@ static void assert_decodes(const tt_tokenizer *tokenizer, const json_t *ids_json
     }
     tt_text text = {0};
     assert_int_equal(tt_tokenizer_decode(tokenizer, id, n, skip, &text), TT_OK);
-    if (text.n != json_string_length(expected) || memcmp(text.bytes, json_string_value(expected), text.n) != 0) {
+    if (text.n != json_string_length(expected) ||
+        memcmp(text.bytes, json_string_value(expected), text.n) != 0) {
         fail_msg("%s: decoded \"%s\", not \"%s\"", what, text.bytes, json_string_value(expected));
     }
     tt_text_fini(&text);
@@ -81,10 +86,13 @@ static void every_component_agrees_with_the_reference(void **state)
             const char *s = json_string_value(text);
             size_t n = json_string_length(text);
             assert_encodes(tokenizer, s, n, TT_ENCODE_PLAIN, json_object_get(row, "ids"));
-            assert_encodes(tokenizer, s, n, TT_ENCODE_SPECIAL, json_object_get(row, "with_special"));
+            assert_encodes(tokenizer, s, n, TT_ENCODE_SPECIAL,
+                           json_object_get(row, "with_special"));
             assert_encodes(tokenizer, s, n, TT_ENCODE_LITERAL, json_object_get(row, "literal"));
-            assert_decodes(tokenizer, json_object_get(row, "decode"), false, json_object_get(row, "decoded"), name);
-            assert_decodes(tokenizer, json_object_get(row, "decode"), true, json_object_get(row, "decoded_skip"), name);
+            assert_decodes(tokenizer, json_object_get(row, "decode"), false,
+                           json_object_get(row, "decoded"), name);
+            assert_decodes(tokenizer, json_object_get(row, "decode"), true,
+                           json_object_get(row, "decoded_skip"), name);
         }
         tt_tokenizer_destroy(&tokenizer);
         json_decref(tokenizer_json);
@@ -105,14 +113,16 @@ static void broken_utf8_becomes_replacement_characters(void **state)
          "A",
          "\xef\xbf\xbd"
          "A"},
-        {"\xed\xa0\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"}, /* a surrogate: no byte of it begins anything */
+        {"\xed\xa0\x80",
+         "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"}, /* a surrogate: no byte of it begins anything */
         {"\xc0\xaf\xe2\x82", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},
         {"\xf4\x90\x80\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},
     };
     for (size_t f = 0; f < N_FAMILIES; f++) {
         tt_tokenizer *tokenizer = golden_tokenizer(families[f]);
         for (size_t k = 0; k < sizeof(pairs) / sizeof(pairs[0]); k++) {
-            tt_ids broken = encode(tokenizer, pairs[k][0], 0), clean = encode(tokenizer, pairs[k][1], 0);
+            tt_ids broken = encode(tokenizer, pairs[k][0], 0),
+                   clean = encode(tokenizer, pairs[k][1], 0);
             assert_int_equal(broken.n, clean.n);
             assert_memory_equal(broken.id, clean.id, clean.n * sizeof(*clean.id));
             tt_ids_fini(&broken);
@@ -122,9 +132,11 @@ static void broken_utf8_becomes_replacement_characters(void **state)
     }
 }
 
-/* ---- long runs of one class: field faults of recursive pattern engines and quadratic merging ---- */
+/* ---- long runs of one class: field faults of recursive pattern engines and quadratic merging
+ * ---- */
 enum { RUN_BYTES = 1 << 20, SMALL_STACK_BYTES = 256 * 1024 };
-static const double RUN_SECONDS_MAX = 20; /* a sanitizer build on a busy machine takes a few; a quadratic one takes hours */
+static const double RUN_SECONDS_MAX =
+    20; /* a sanitizer build on a busy machine takes a few; a quadratic one takes hours */
 
 typedef struct long_run {
     const tt_tokenizer *tokenizer;
@@ -163,7 +175,8 @@ static void *encode_long_run(void *data)
     if (r->st == TT_OK) {
         r->st = tt_tokenizer_decode(r->tokenizer, ids.id, ids.n, false, &again);
     }
-    r->same = r->st == TT_OK && again.n == n_head + n_unit * count && memcmp(again.bytes, text, again.n) == 0;
+    r->same = r->st == TT_OK && again.n == n_head + n_unit * count &&
+              memcmp(again.bytes, text, again.n) == 0;
     tt_ids_fini(&ids);
     tt_text_fini(&again);
     free(text);
@@ -174,9 +187,21 @@ static void long_runs_take_linear_time_and_no_stack(void **state)
 {
     (void)state;
     static const char *const units[][2] = {
-        {" ", ""},         {"a", ""},  {"Q", ""},      {".", ""},           {"1", ""},      {"\n", ""},
-        {"\xe4\xb8\xad", ""}, {"us", ""}, {"\xf0\x9f\x98\x80", ""}, {"\xcc\x81", "q"}, {"\xcc\x81\xcc\x96", "q"}, {" \r", "x"},
-        {"<|", ""},        {"'", ""},  {"\t ", "\n"},
+        {" ", ""},
+        {"a", ""},
+        {"Q", ""},
+        {".", ""},
+        {"1", ""},
+        {"\n", ""},
+        {"\xe4\xb8\xad", ""},
+        {"us", ""},
+        {"\xf0\x9f\x98\x80", ""},
+        {"\xcc\x81", "q"},
+        {"\xcc\x81\xcc\x96", "q"},
+        {" \r", "x"},
+        {"<|", ""},
+        {"'", ""},
+        {"\t ", "\n"},
     };
     pthread_attr_t attributes;
     assert_int_equal(pthread_attr_init(&attributes), 0);
@@ -195,7 +220,8 @@ static void long_runs_take_linear_time_and_no_stack(void **state)
                 fail_msg("%s: 1 MiB of \"%s\" took %.1f s", families[f], units[k][0], r.seconds);
             }
             /* Qwen's normaliser may reorder marks, so its text need not come back byte for byte. */
-            bool reorders = strcmp(families[f], "small-qwen3") == 0 && strstr(units[k][0], "\xcc\x81");
+            bool reorders =
+                strcmp(families[f], "small-qwen3") == 0 && strstr(units[k][0], "\xcc\x81");
             assert_true(r.same || reorders);
         }
         tt_tokenizer_destroy(&tokenizer);
@@ -203,7 +229,8 @@ static void long_runs_take_linear_time_and_no_stack(void **state)
     pthread_attr_destroy(&attributes);
 }
 
-/* The ids of a run in a long text are those of the run in a short one, so length alone changes nothing. */
+/* The ids of a run in a long text are those of the run in a short one, so length alone changes
+ * nothing. */
 static void long_runs_get_the_ids_of_short_ones(void **state)
 {
     (void)state;
@@ -234,14 +261,16 @@ static void literal_text_holds_no_special_id(void **state)
             size_t n;
             const char *content = tt_tokenizer_id_bytes(tokenizer, id, &n);
             assert_int_equal(tt_tokenizer_special_id(tokenizer, content), id);
-            tt_ids plain = encode(tokenizer, content, TT_ENCODE_PLAIN), literal = encode(tokenizer, content, TT_ENCODE_LITERAL);
+            tt_ids plain = encode(tokenizer, content, TT_ENCODE_PLAIN),
+                   literal = encode(tokenizer, content, TT_ENCODE_LITERAL);
             assert_int_equal(plain.n, 1);
             assert_int_equal(plain.id[0], id);
             for (size_t i = 0; i < literal.n; i++) {
                 assert_false(tt_tokenizer_id_is_special(tokenizer, literal.id[i]));
             }
             tt_text text = {0};
-            assert_int_equal(tt_tokenizer_decode(tokenizer, literal.id, literal.n, true, &text), TT_OK);
+            assert_int_equal(tt_tokenizer_decode(tokenizer, literal.id, literal.n, true, &text),
+                             TT_OK);
             assert_string_equal(text.bytes, content);
             tt_text_fini(&text);
             tt_ids_fini(&plain);
@@ -256,14 +285,16 @@ static void bos_comes_once(void **state)
     (void)state;
     static const char *const configs[] = {
         "{\"add_bos_token\": true, \"bos_token\": \"<|begin_of_text|>\"}",
-        "{\"add_bos_token\": true, \"bos_token\": {\"content\": \"<|begin_of_text|>\", \"lstrip\": false}}",
+        "{\"add_bos_token\": true, \"bos_token\": {\"content\": \"<|begin_of_text|>\", \"lstrip\": "
+        "false}}",
     };
     json_t *root = golden_json("small-llama3/tokenizer.json");
     for (size_t k = 0; k < sizeof(configs) / sizeof(configs[0]); k++) {
         tt_tokenizer *tokenizer = make_tokenizer(root, configs[k], NULL);
         assert_int_equal(tt_tokenizer_bos_id(tokenizer), 0);
         assert_int_equal(tt_tokenizer_eos_id(tokenizer), -1);
-        tt_ids plain = encode(tokenizer, "hello", TT_ENCODE_PLAIN), once = encode(tokenizer, "hello", TT_ENCODE_SPECIAL);
+        tt_ids plain = encode(tokenizer, "hello", TT_ENCODE_PLAIN),
+               once = encode(tokenizer, "hello", TT_ENCODE_SPECIAL);
         tt_ids spelled = encode(tokenizer, "<|begin_of_text|>hello", TT_ENCODE_SPECIAL);
         tt_ids empty = encode(tokenizer, "", TT_ENCODE_SPECIAL);
         assert_int_equal(once.n, plain.n + 1);
@@ -286,13 +317,14 @@ enum { N_THREADS = 4, ROUNDS = 30 };
 static void *encode_repeatedly(void *data)
 {
     const tt_tokenizer *tokenizer = data;
-    static const char text[] = "The quick brown fox, don't jump 1234 times\n\n  over café \xe4\xb8\x96\xe7\x95\x8c";
+    static const char text[] =
+        "The quick brown fox, don't jump 1234 times\n\n  over café \xe4\xb8\x96\xe7\x95\x8c";
     tt_ids first = {0};
     bool same = tt_tokenizer_encode(tokenizer, text, strlen(text), 0, &first) == TT_OK;
     for (int k = 0; k < ROUNDS && same; k++) {
         tt_ids ids = {0};
-        same = tt_tokenizer_encode(tokenizer, text, strlen(text), 0, &ids) == TT_OK && ids.n == first.n &&
-               memcmp(ids.id, first.id, ids.n * sizeof(*ids.id)) == 0;
+        same = tt_tokenizer_encode(tokenizer, text, strlen(text), 0, &ids) == TT_OK &&
+               ids.n == first.n && memcmp(ids.id, first.id, ids.n * sizeof(*ids.id)) == 0;
         tt_ids_fini(&ids);
     }
     tt_ids_fini(&first);

@@ -1,5 +1,5 @@
-/* test_tokenizer_files.c - hostile and odd files: each ends in one error that names the culprit, or in a working tokenizer;
- * never in a crash, and never in a leak when memory runs out. */
+/* test_tokenizer_files.c - hostile and odd files: each ends in one error that names the culprit,
+ * or in a working tokenizer; never in a crash, and never in a leak when memory runs out. */
 #include "tokenizer_fixture.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,7 +39,8 @@ void *__wrap_realloc(void *old, size_t n)
     return may_allocate() ? __real_realloc(old, n) : NULL;
 }
 
-static tt_status load_bytes(const scratch *s, const char *name, const char *bytes, size_t n, tt_tokenizer **tokenizer_out)
+static tt_status load_bytes(const scratch *s, const char *name, const char *bytes, size_t n,
+                            tt_tokenizer **tokenizer_out)
 {
     scratch_write(s, name, bytes, n);
     *tokenizer_out = NULL;
@@ -51,7 +52,8 @@ static void assert_refused_or_works(tt_status st, tt_tokenizer *tokenizer)
 {
     if (st == TT_OK) {
         tt_ids ids = {0};
-        tt_status encoded = tt_tokenizer_encode(tokenizer, "Hello <|im_end|> 123\n ", 22, TT_ENCODE_SPECIAL, &ids);
+        tt_status encoded =
+            tt_tokenizer_encode(tokenizer, "Hello <|im_end|> 123\n ", 22, TT_ENCODE_SPECIAL, &ids);
         assert_true(encoded == TT_OK || encoded == TT_ERR_REQUEST);
         tt_ids_fini(&ids);
         return;
@@ -124,8 +126,9 @@ static void flipped_bytes_never_crash(void **state)
 }
 
 /* A tiny valid tokenizer, with `%s` for more members. */
-static const char tiny[] = "{\"added_tokens\": [{\"id\": 3, \"content\": \"<s>\", \"special\": true}],"
-                           " \"model\": {\"vocab\": {\"a\": 0, \"b\": 1, \"ab\": 2}, \"merges\": [\"a b\"]%s}%s}";
+static const char tiny[] =
+    "{\"added_tokens\": [{\"id\": 3, \"content\": \"<s>\", \"special\": true}],"
+    " \"model\": {\"vocab\": {\"a\": 0, \"b\": 1, \"ab\": 2}, \"merges\": [\"a b\"]%s}%s}";
 
 static void unknown_components_are_refused_by_name(void **state)
 {
@@ -136,8 +139,10 @@ static void unknown_components_are_refused_by_name(void **state)
     } rows[] = {
         {"", "", "", TT_OK},
         {"", ", \"normalizer\": {\"type\": \"Nmt\"}", "Nmt", TT_ERR_UNSUPPORTED},
-        {"", ", \"pre_tokenizer\": {\"type\": \"BertPreTokenizer\"}", "BertPreTokenizer", TT_ERR_UNSUPPORTED},
-        {"", ", \"post_processor\": {\"type\": \"BertProcessing\"}", "BertProcessing", TT_ERR_UNSUPPORTED},
+        {"", ", \"pre_tokenizer\": {\"type\": \"BertPreTokenizer\"}", "BertPreTokenizer",
+         TT_ERR_UNSUPPORTED},
+        {"", ", \"post_processor\": {\"type\": \"BertProcessing\"}", "BertProcessing",
+         TT_ERR_UNSUPPORTED},
         {"", ", \"decoder\": {\"type\": \"WordPiece\"}", "WordPiece", TT_ERR_UNSUPPORTED},
         {", \"type\": \"Unigram\"", "", "Unigram", TT_ERR_UNSUPPORTED},
         {", \"dropout\": 0.1", "", "dropout", TT_ERR_UNSUPPORTED},
@@ -146,15 +151,24 @@ static void unknown_components_are_refused_by_name(void **state)
         {", \"ignore_merges\": 1", "", "ignore_merges", TT_ERR_FILE},
         {"", ", \"normalizer\": []", "normalizer", TT_ERR_FILE},
         {"", ", \"normalizer\": {}", "type", TT_ERR_FILE},
-        {"", ", \"decoder\": {\"type\": \"Strip\", \"content\": \" \", \"start\": -1, \"stop\": 0}", "start", TT_ERR_FILE},
-        {"", ", \"pre_tokenizer\": {\"type\": \"Split\", \"pattern\": {\"Regex\": \"(\"}, \"behavior\": \"Isolated\"}", "(",
-         TT_ERR_UNSUPPORTED},
-        {"", ", \"pre_tokenizer\": {\"type\": \"Split\", \"pattern\": {\"Regex\": \"[a&&[^b]]\"}, \"behavior\": \"Isolated\"}", "&&",
-         TT_ERR_UNSUPPORTED},
-        {"", ", \"pre_tokenizer\": {\"type\": \"Split\", \"pattern\": {\"String\": \"x\"}, \"behavior\": \"Sideways\"}", "Sideways",
-         TT_ERR_UNSUPPORTED},
-        {"", ", \"post_processor\": {\"type\": \"TemplateProcessing\", \"single\": [{\"SpecialToken\": {\"id\": \"<q>\"}}]}", "<q>",
-         TT_ERR_FILE},
+        {"", ", \"decoder\": {\"type\": \"Strip\", \"content\": \" \", \"start\": -1, \"stop\": 0}",
+         "start", TT_ERR_FILE},
+        {"",
+         ", \"pre_tokenizer\": {\"type\": \"Split\", \"pattern\": {\"Regex\": \"(\"}, "
+         "\"behavior\": \"Isolated\"}",
+         "(", TT_ERR_UNSUPPORTED},
+        {"",
+         ", \"pre_tokenizer\": {\"type\": \"Split\", \"pattern\": {\"Regex\": \"[a&&[^b]]\"}, "
+         "\"behavior\": \"Isolated\"}",
+         "&&", TT_ERR_UNSUPPORTED},
+        {"",
+         ", \"pre_tokenizer\": {\"type\": \"Split\", \"pattern\": {\"String\": \"x\"}, "
+         "\"behavior\": \"Sideways\"}",
+         "Sideways", TT_ERR_UNSUPPORTED},
+        {"",
+         ", \"post_processor\": {\"type\": \"TemplateProcessing\", \"single\": [{\"SpecialToken\": "
+         "{\"id\": \"<q>\"}}]}",
+         "<q>", TT_ERR_FILE},
     };
     scratch s;
     scratch_create(&s);
@@ -186,6 +200,14 @@ static void odd_vocabularies_are_refused(void **state)
         "{\"model\": {\"vocab\": {\"a\": 1.5}, \"merges\": []}}",
         "{\"model\": {\"vocab\": {\"a\": 0, \"b\": 0}, \"merges\": []}}",
         "{\"model\": {\"vocab\": [\"a\"], \"merges\": []}}",
+        "{\"model\": {\"vocab\": {\"a\": 0, \"a\": 1}, \"merges\": []}}",
+        "{\"model\": {\"vocab\": {\"a\": 0} \"merges\": []}}",
+        "{\"model\": {\"vocab\": {\"a\": 0,}, \"merges\": []}}",
+        "{\"model\": {\"vocab\": {\"a\": 00}, \"merges\": []}}",
+        "{\"model\": {\"vocab\": {\"a\": 0}, \"merges\": [,]}}",
+        "{\"model\": {\"vocab\": {\"a\": 0}, \"merges\": []}} x",
+        "{\"model\": {\"vocab\": {\"a\": 0}, \"merges\": []",
+        "{\"model\": {\"vocab\": {\"\xff\": 0}, \"merges\": []}}",
         "{\"model\": {\"vocab\": {\"a\": 0}, \"merges\": [\"a b\"]}}",
         "{\"model\": {\"vocab\": {\"a\": 0}, \"merges\": [\"a a\"]}}",
         "{\"model\": {\"vocab\": {\"a\": 0}, \"merges\": [[\"a\"]]}}",
@@ -193,8 +215,8 @@ static void odd_vocabularies_are_refused(void **state)
         "{\"model\": {\"vocab\": {\"a\": 0}, \"merges\": [\"aa\"]}}",
         "{\"model\": {\"vocab\": {\"a\": 0}, \"merges\": {}}}",
         "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0}}}",
-        "{\"added_tokens\": [{\"id\": \"3\", \"content\": \"x\"}], \"model\": {\"vocab\": {}, \"merges\": []}}",
-        "{\"added_tokens\": [3], \"model\": {\"vocab\": {}, \"merges\": []}}",
+        "{\"added_tokens\": [{\"id\": \"3\", \"content\": \"x\"}]}",
+        "{\"added_tokens\": [3]}",
     };
     scratch s;
     scratch_create(&s);
@@ -229,7 +251,9 @@ static void odd_configs_are_refused(void **state)
     scratch_write(&s, "tokenizer.json", text, strlen(text));
     for (size_t k = 0; k < sizeof(files) / sizeof(files[0]); k++) {
         tt_tokenizer *tokenizer;
-        assert_int_equal(load_bytes(&s, "tokenizer_config.json", files[k], strlen(files[k]), &tokenizer), TT_ERR_FILE);
+        assert_int_equal(
+            load_bytes(&s, "tokenizer_config.json", files[k], strlen(files[k]), &tokenizer),
+            TT_ERR_FILE);
         assert_non_null(strstr(tt_status_message(), "tokenizer_config.json"));
     }
     scratch_remove(&s);
@@ -250,6 +274,51 @@ static void a_path_to_the_file_works_too(void **state)
     tt_tokenizer_destroy(&tokenizer);
     assert_null(tokenizer);
     tt_tokenizer_destroy(&tokenizer);
+}
+
+/* The big members are read by a quick reader if they are plain, by the JSON library if not; ids
+ * do not depend on it. */
+static void both_readers_give_the_same_ids(void **state)
+{
+    (void)state;
+    json_t *rows = golden_json("small-qwen3/golden.json"),
+           *root = golden_json("small-qwen3/tokenizer.json");
+    json_t *model = json_object_get(root, "model"), *merges = json_object_get(model, "merges");
+    enum { PLAIN_PAIRS, PLAIN_STRINGS, ODD_ESCAPES, N_SPELLINGS };
+    for (int k = 0; k < N_SPELLINGS; k++) {
+        if (k == PLAIN_STRINGS) {
+            for (size_t i = 0; i < json_array_size(merges); i++) {
+                json_t *pair = json_array_get(merges, i);
+                assert_true(json_is_array(pair));
+                json_array_set_new(merges, i,
+                                   json_sprintf("%s %s", json_string_value(json_array_get(pair, 0)),
+                                                json_string_value(json_array_get(pair, 1))));
+            }
+        }
+        if (k == ODD_ESCAPES) {
+            /* Written as a pair of surrogates, which the quick reader leaves to the other. */
+            json_object_set_new(json_object_get(model, "vocab"), "\xf0\x9f\x98\x80",
+                                json_integer(5000));
+        }
+        scratch s;
+        scratch_create(&s);
+        char *bytes = json_dumps(root, k == ODD_ESCAPES ? JSON_ENSURE_ASCII : JSON_INDENT(2));
+        assert_non_null(bytes);
+        assert_int_equal(strstr(bytes, "\\ud83d") != NULL || strstr(bytes, "\\uD83D") != NULL,
+                         k == ODD_ESCAPES);
+        tt_tokenizer *tokenizer;
+        assert_int_equal(load_bytes(&s, "tokenizer.json", bytes, strlen(bytes), &tokenizer), TT_OK);
+        for (size_t i = 0; i < json_array_size(rows); i++) {
+            const json_t *row = json_array_get(rows, i), *text = json_object_get(row, "text");
+            assert_encodes(tokenizer, json_string_value(text), json_string_length(text), 0,
+                           json_object_get(row, "ids"));
+        }
+        tt_tokenizer_destroy(&tokenizer);
+        free(bytes);
+        scratch_remove(&s);
+    }
+    json_decref(rows);
+    json_decref(root);
 }
 
 /* Everything once: load, encode with a normaliser and patterns, decode, a conversation. */
@@ -279,9 +348,11 @@ static tt_status do_all(const char *folder)
 static void memory_errors_unwind(void **state)
 {
     (void)state;
-    /* Beyond the allocations that come one by one with each token, the interesting ones are at either end. */
+    /* Beyond the allocations that come one by one with each token, the interesting ones are at
+     * either end. */
     enum { TRIES_MAX = 100000 };
-    char config[] = "{\"bos_token\": \"<|im_start|>\", \"add_bos_token\": true, \"chat_template\": \"{% for m in messages %}{{ m.role ~ "
+    char config[] = "{\"bos_token\": \"<|im_start|>\", \"add_bos_token\": true, \"chat_template\": "
+                    "\"{% for m in messages %}{{ m.role ~ "
                     "m.content }}<|im_end|>{% endfor %}\"}";
     json_t *root = golden_json("small-qwen3/tokenizer.json");
     scratch s;
@@ -296,7 +367,8 @@ static void memory_errors_unwind(void **state)
         st = do_all(s.folder);
         allowance = -1;
         if (st != TT_OK && st != TT_ERR_NOMEM) {
-            /* The C library's own buffers come from the allocator too: opening a file may fail by it. */
+            /* The C library's own buffers come from the allocator too: opening a file may fail by
+             * it. */
             assert_int_equal(st, TT_ERR_FILE);
             assert_non_null(strstr(tt_status_message(), s.folder));
         }
@@ -316,6 +388,7 @@ int main(void)
         cmocka_unit_test(odd_vocabularies_are_refused),
         cmocka_unit_test(odd_configs_are_refused),
         cmocka_unit_test(a_path_to_the_file_works_too),
+        cmocka_unit_test(both_readers_give_the_same_ids),
         cmocka_unit_test(memory_errors_unwind),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -5,9 +5,11 @@
 #include <string.h>
 #include <unistd.h>
 
-const char *const families[N_FAMILIES] = {"small-deepseek_v3", "small-gptoss", "small-llama3", "small-mixtral", "small-qwen3"};
+const char *const families[N_FAMILIES] = {"small-deepseek_v3", "small-gptoss", "small-llama3",
+                                          "small-mixtral", "small-qwen3"};
 
-static const char *const scratch_names[] = {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"};
+static const char *const scratch_names[] = {"tokenizer.json", "tokenizer_config.json",
+                                            "chat_template.jinja"};
 
 void source_path(const char *name, char path[FIXTURE_PATH_BYTES])
 {
@@ -76,7 +78,8 @@ void scratch_remove(scratch *s)
     rmdir(s->folder);
 }
 
-tt_tokenizer *make_tokenizer(const json_t *tokenizer_json, const char *config, const char *chat_template)
+tt_tokenizer *make_tokenizer(const json_t *tokenizer_json, const char *config,
+                             const char *chat_template)
 {
     scratch s;
     tt_tokenizer *tokenizer = NULL;
@@ -119,7 +122,8 @@ void assert_ids(const tt_ids *ids, const json_t *expected, const char *what)
     }
 }
 
-void assert_encodes(const tt_tokenizer *tokenizer, const char *text, size_t n, unsigned flags, const json_t *expected)
+void assert_encodes(const tt_tokenizer *tokenizer, const char *text, size_t n, unsigned flags,
+                    const json_t *expected)
 {
     tt_ids ids = {0};
     if (tt_tokenizer_encode(tokenizer, text, n, flags, &ids) != TT_OK) {

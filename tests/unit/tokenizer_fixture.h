@@ -1,5 +1,5 @@
-/* tokenizer_fixture.h - what the tokenizer tests share: golden files, scratch folders, decoding at once.
- * Everything fails the running test by cmocka when it cannot do its work. */
+/* tokenizer_fixture.h - what the tokenizer tests share: golden files, scratch folders, decoding
+ * at once. Everything fails the running test by cmocka when it cannot do its work. */
 #ifndef TUTTI_TESTS_UNIT_TOKENIZER_FIXTURE_H
 #define TUTTI_TESTS_UNIT_TOKENIZER_FIXTURE_H
 #include <setjmp.h>
@@ -19,7 +19,8 @@ void source_path(const char *name, char path[FIXTURE_PATH_BYTES]);
 json_t *golden_json(const char *name);
 tt_tokenizer *golden_tokenizer(const char *family);
 
-/* A fresh folder under the build's own; scratch_remove deletes it with the files that scratch_write made. */
+/* A fresh folder under the build's own; scratch_remove deletes it with the files that
+ * scratch_write made. */
 typedef struct scratch {
     char folder[FIXTURE_PATH_BYTES / 2];
 } scratch;
@@ -28,9 +29,11 @@ void scratch_write(const scratch *s, const char *name, const char *bytes, size_t
 void scratch_write_json(const scratch *s, const char *name, const json_t *json);
 void scratch_remove(scratch *s);
 /* A tokenizer of these files; config and chat_template may be NULL. */
-tt_tokenizer *make_tokenizer(const json_t *tokenizer_json, const char *config, const char *chat_template);
+tt_tokenizer *make_tokenizer(const json_t *tokenizer_json, const char *config,
+                             const char *chat_template);
 
 tt_ids encode(const tt_tokenizer *tokenizer, const char *text, unsigned flags);
 void assert_ids(const tt_ids *ids, const json_t *expected, const char *what);
-void assert_encodes(const tt_tokenizer *tokenizer, const char *text, size_t n, unsigned flags, const json_t *expected);
+void assert_encodes(const tt_tokenizer *tokenizer, const char *text, size_t n, unsigned flags,
+                    const json_t *expected);
 #endif
