@@ -346,11 +346,6 @@ struct tt_tokenizer {
     char *chat_template;         /* chat_template[n_chat_template], NUL behind; NULL: none; owned */
     size_t n_chat_template;
 };
-/* Reads model.vocab and model.merges of text[*n_io] into bpe and leaves {} and [] in their
- * places, if they are of the plain shape; else *taken_out is false and bpe is empty.
- * (tokenizer_scan.c) */
-tt_status tti_tokenizer_scan(const char *path, char *text, size_t *n_io, tti_bpe *bpe,
-                             bool *taken_out);
 /* Fills a zeroed tokenizer from the files; on error it holds what came so far.
  * (tokenizer_load.c) */
 tt_status tti_tokenizer_load(const char *path, tt_tokenizer *tokenizer);

@@ -57,7 +57,7 @@ err_free_text:
 tt_status tti_tokenizer_json_parse(const char *path, const char *text, size_t n, json_t **root_out)
 {
     json_error_t error;
-    json_t *root = json_loadb(text, n, JSON_ALLOW_NUL, &error);
+    json_t *root = json_loadb(text, n, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &error);
     if (!root) {
         if (json_error_code(&error) == json_error_out_of_memory) {
             return TT_FAIL(TT_ERR_NOMEM, "%s: out of memory while reading its JSON", path);

@@ -94,15 +94,8 @@ static tt_status load_model(const char *path, json_t *model, tti_bpe *bpe)
     TT_TRY(tti_tokenizer_json_bool(path, model, "ignore_merges", false, &bpe->ignore_merges));
     TT_TRY(tti_tokenizer_json_bool(path, model, "byte_fallback", false, &bpe->byte_fallback));
     TT_TRY(tti_tokenizer_json_bool(path, model, "fuse_unk", false, &bpe->fuse_unknown));
-    if (bpe->slot) {
-        /* Both were read ahead, and cut out here. */
-        TT_CHECK(json_object_size(json_object_get(model, "vocab")) == 0 &&
-                     json_array_size(json_object_get(model, "merges")) == 0,
-                 TT_ERR_FILE, "%s: \"vocab\" or \"merges\" stands twice", path);
-    } else {
-        TT_TRY(load_vocabulary(path, model, bpe));
-        TT_TRY(load_merges(path, model, bpe));
-    }
+    TT_TRY(load_vocabulary(path, model, bpe));
+    TT_TRY(load_merges(path, model, bpe));
     TT_TRY(tti_bpe_finish(bpe));
     bpe->unknown_id = -1;
     TT_TRY(tti_tokenizer_json_optional(path, model, "unk_token", &s, &n));
@@ -305,8 +298,7 @@ static tt_status load_chat_file(const char *path, tt_tokenizer *t)
     return TT_OK;
 }
 
-/* What a file's reader does with its outermost object. Of the needed file, tokenizer.json, the
- * big members are read ahead. */
+/* What a file's reader does with its outermost object. */
 typedef tt_status read_root(const char *path, json_t *root, tt_tokenizer *t);
 
 static tt_status read_config(const char *path, json_t *root, tt_tokenizer *t)
@@ -325,11 +317,7 @@ static tt_status load_file(const char *path, bool needed, read_root *read, tt_to
         TT_CHECK(!needed, TT_ERR_FILE, "%s does not exist", path);
         return TT_OK;
     }
-    bool taken = false;
-    tt_status st = needed ? tti_tokenizer_scan(path, text, &n, &t->bpe, &taken) : TT_OK;
-    if (st == TT_OK) {
-        st = tti_tokenizer_json_parse(path, text, n, &root);
-    }
+    tt_status st = tti_tokenizer_json_parse(path, text, n, &root);
     free(text);
     TT_TRY(st);
     st = read(path, root, t);

@@ -276,51 +276,6 @@ static void a_path_to_the_file_works_too(void **state)
     tt_tokenizer_destroy(&tokenizer);
 }
 
-/* The big members are read by a quick reader if they are plain, by the JSON library if not; ids
- * do not depend on it. */
-static void both_readers_give_the_same_ids(void **state)
-{
-    (void)state;
-    json_t *rows = golden_json("small-qwen3/golden.json"),
-           *root = golden_json("small-qwen3/tokenizer.json");
-    json_t *model = json_object_get(root, "model"), *merges = json_object_get(model, "merges");
-    enum { PLAIN_PAIRS, PLAIN_STRINGS, ODD_ESCAPES, N_SPELLINGS };
-    for (int k = 0; k < N_SPELLINGS; k++) {
-        if (k == PLAIN_STRINGS) {
-            for (size_t i = 0; i < json_array_size(merges); i++) {
-                json_t *pair = json_array_get(merges, i);
-                assert_true(json_is_array(pair));
-                json_array_set_new(merges, i,
-                                   json_sprintf("%s %s", json_string_value(json_array_get(pair, 0)),
-                                                json_string_value(json_array_get(pair, 1))));
-            }
-        }
-        if (k == ODD_ESCAPES) {
-            /* Written as a pair of surrogates, which the quick reader leaves to the other. */
-            json_object_set_new(json_object_get(model, "vocab"), "\xf0\x9f\x98\x80",
-                                json_integer(5000));
-        }
-        scratch s;
-        scratch_create(&s);
-        char *bytes = json_dumps(root, k == ODD_ESCAPES ? JSON_ENSURE_ASCII : JSON_INDENT(2));
-        assert_non_null(bytes);
-        assert_int_equal(strstr(bytes, "\\ud83d") != NULL || strstr(bytes, "\\uD83D") != NULL,
-                         k == ODD_ESCAPES);
-        tt_tokenizer *tokenizer;
-        assert_int_equal(load_bytes(&s, "tokenizer.json", bytes, strlen(bytes), &tokenizer), TT_OK);
-        for (size_t i = 0; i < json_array_size(rows); i++) {
-            const json_t *row = json_array_get(rows, i), *text = json_object_get(row, "text");
-            assert_encodes(tokenizer, json_string_value(text), json_string_length(text), 0,
-                           json_object_get(row, "ids"));
-        }
-        tt_tokenizer_destroy(&tokenizer);
-        free(bytes);
-        scratch_remove(&s);
-    }
-    json_decref(rows);
-    json_decref(root);
-}
-
 /* Everything once: load, encode with a normaliser and patterns, decode, a conversation. */
 static tt_status do_all(const char *folder)
 {
@@ -388,7 +343,6 @@ int main(void)
         cmocka_unit_test(odd_vocabularies_are_refused),
         cmocka_unit_test(odd_configs_are_refused),
         cmocka_unit_test(a_path_to_the_file_works_too),
-        cmocka_unit_test(both_readers_give_the_same_ids),
         cmocka_unit_test(memory_errors_unwind),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
