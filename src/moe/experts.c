@@ -218,7 +218,11 @@ tt_status tti_moe_run_experts(tt_moe *moe, int handle, tti_moe_flight *flight, t
     if (n_chosen == 0) {
         return TT_OK;
     }
-    tt_span span = tt_span_begin(TT_PHASE_EXPERTS, "experts");
+    bool only_own = true;
+    for (int64_t g = 0; g < n_chosen; g++) {
+        only_own = only_own && flight->chosen[g].source_id == moe->own_source_id;
+    }
+    tt_span span = tt_span_begin(TT_PHASE_EXPERTS, only_own ? "own experts" : "experts");
     for (int64_t done = 0; st == TT_OK && done < n_chosen;) {
         int64_t next = make_jobs(moe, flight->chosen, done, n_chosen, &pass);
         TT_ASSERT(next > done);
