@@ -6,9 +6,9 @@
  *
  * What is chosen where no flag says it:
  *   attention ranks  all, or those of --split
- *   dp, tp           one TP group per node (all its ranks work on each token) if fewer sequences
- *                    decode at once than there are attention ranks, nodes have equally many of
- *                    them, and those are not above the query heads. Else dp = ranks, tp = 1.
+ *   dp, tp           if nodes have equally many attention ranks: tp is the divisor of their number,
+ *                    at most the query heads, that the cost model (predict.c) finds fastest for
+ *                    max_batch sequences; dp follows. Else dp = ranks, tp = 1.
  *   only dp given    the largest tp whose dp groups lie within nodes (--split: ranks / dp)
  *   only tp given    as many groups as lie within nodes (--split: ranks / tp)
  *   expert ranks     all; --ep N: the first N of the walk; or those of --split. etp = 1.
@@ -149,28 +149,30 @@ static int even_ranks_per_node(const rank_list *list, int n_nodes, int *n_used_n
     return even ? per_node : 0;
 }
 
+/* The tp among the divisors of the ranks per node that the cost model finds fastest for max_batch sequences. */
 static void choose_both(const draft *d, tt_layout *layout)
 {
     int n = d->attention.n;
     int n_used_nodes = 0;
     int per_node = even_ranks_per_node(&d->attention, layout->n_nodes, &n_used_nodes);
-    if (layout->max_batch < n && per_node > 0 && per_node <= d->arch->Nq) {
-        layout->dp = n_used_nodes;
-        layout->tp = per_node;
-        add_why(layout, " (one TP group per node: batch %" PRId64 " is below %d attention ranks)",
-                layout->max_batch, n);
-        return;
-    }
-    layout->dp = n;
+    double best_s = 0.0;
     layout->tp = 1;
-    if (layout->max_batch >= n) {
-        add_why(layout, " (one DP group per rank: batch %" PRId64 " can keep all busy)",
-                layout->max_batch);
-    } else if (per_node == 0) {
+    for (int tp = 1; tp <= (per_node > 0 ? per_node : 1) && tp <= d->arch->Nq; tp++) {
+        if (tp > 1 && per_node % tp != 0) {
+            continue;
+        }
+        int64_t dp = n / tp, rows = (layout->max_batch + dp - 1) / dp;
+        double seconds = tti_plan_tp_seconds(d->arch, tp, rows);
+        if (tp == 1 || seconds < best_s) {
+            best_s = seconds;
+            layout->tp = tp;
+        }
+    }
+    layout->dp = n / layout->tp;
+    if (per_node == 0) {
         add_why(layout, " (one DP group per rank: nodes have unequal numbers of ranks)");
-    } else {
-        add_why(layout, " (one DP group per rank: %d ranks per node are above %" PRId64 " heads)",
-                per_node, d->arch->Nq);
+    } else if (n > 1) {
+        add_why(layout, " (predicted fastest for batch %" PRId64 ", TP inside a node)", layout->max_batch);
     }
 }
 

@@ -35,6 +35,10 @@ uint64_t tti_plan_dense_bytes(const tt_model *model, const tt_layout *layout, in
 /* Bytes of a rank's part of its group's experts over all MoE layers; 0 without an expert role. */
 uint64_t tti_plan_expert_bytes(const tt_model *model, const tt_layout *layout, int rank);
 
+/* The cost model's part that depends on tp: seconds of dense weights and gathers of one decode step in which a DP group has n_rows
+ * sequences, with the default rates. */
+double tti_plan_tp_seconds(const tt_arch *arch, int tp, int64_t n_rows);
+
 /* Bytes as people read them: "1.50 GiB" in text[size]; returns text. */
 const char *tti_plan_bytes_text(uint64_t bytes, char *text, size_t size);
 

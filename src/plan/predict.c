@@ -7,7 +7,7 @@
  * Attention and experts of a layer follow each other and every layer waits for its slowest rank, so
  *   step = (max over ranks of attention bytes + max over ranks of expert bytes) / read rate
  *          + per MoE layer: two crossings (rows out, results back) and their bytes over the link
- *          + per layer, if tp > 1: the gathers of heads, o_proj and FFN columns
+ *          + per layer, if tp > 1: the gathers of heads, o_proj and FFN columns, each a fixed time and a time per row
  * Arithmetic, skewed routing and overlap are not in it; it ranks layouts, it is no promise. */
 #include "tutti/plan.h"
 #include <inttypes.h>
@@ -28,9 +28,13 @@ tt_rates tt_rates_default(void)
     tt_rates rates = {.read_bytes_per_s = 40e9,
                       .link_bytes_per_s = 6e9,
                       .link_latency_s = 3e-6,
-                      .window_latency_s = 0.5e-6};
+                      .window_latency_s = 3e-6};
     return rates;
 }
+
+/* A row through a gather inside a node costs its copy and some bookkeeping. Measured on 16 Sapphire Rapids cores (one rank each). */
+static const double gather_row_s = 0.5e-6;
+static const double gather_bytes_per_s = 5e9;
 
 static bool is_positive(double value)
 {
@@ -68,12 +72,16 @@ static double exchange_seconds(const tt_arch *arch, const tt_layout *layout, con
     return worst;
 }
 
-/* Seconds of one gather inside a TP group. */
-static double gather_seconds(const tt_layout *layout, const tt_rates *rates)
+/* Seconds of one gather of rows[n_rows][H] inside a TP group. */
+static double gather_seconds(const tt_arch *arch, double latency_s, int64_t n_rows)
 {
-    if (layout->tp == 1) {
-        return 0.0;
-    }
+    double row_s = gather_row_s + (double)arch->H * sizeof(float) / gather_bytes_per_s;
+    return latency_s + (double)n_rows * row_s;
+}
+
+/* The latency of a gather: that of the slowest link inside any TP group. */
+static double gather_latency(const tt_layout *layout, const tt_rates *rates)
+{
     for (int i = 0; i < layout->dp * layout->tp; i++) {
         int first = layout->attention_rank[i / layout->tp * layout->tp];
         if (layout->role[layout->attention_rank[i]].node != layout->role[first].node) {
@@ -81,6 +89,39 @@ static double gather_seconds(const tt_layout *layout, const tt_rates *rates)
         }
     }
     return rates->window_latency_s;
+}
+
+double tti_plan_tp_seconds(const tt_arch *arch, int tp, int64_t n_rows)
+{
+    enum { BF16_BYTES = 2 }; /* what checkpoints hold; the choice hardly depends on it */
+    tt_rates rates = tt_rates_default();
+    /* Elements that tp divides, and elements that every rank reads whole. */
+    double split = (double)arch->V * (double)arch->H, whole = 0.0;
+    int64_t n_gathers = 0;
+    for (int64_t layer = 0; layer < arch->L; layer++) {
+        double H = (double)arch->H, Nq = (double)arch->Nq;
+        if (arch->attention == TT_ATTENTION_MLA) {
+            double q_in = arch->q_rank > 0 ? (double)arch->q_rank : H;
+            split += Nq * ((double)(arch->nope_dim + arch->rope_dim) * q_in +
+                           (double)(arch->nope_dim + arch->v_dim) * (double)arch->kv_rank +
+                           (double)arch->v_dim * H);
+            whole += H * (double)(arch->q_rank + arch->kv_rank + arch->rope_dim);
+        } else {
+            split += 2.0 * (Nq + (double)arch->Nkv) * (double)arch->D * H;
+        }
+        if (arch->E > 0 && arch->layer_is_moe[layer]) {
+            whole += H * ((double)arch->E + 3.0 * (double)arch->F_shared);
+            n_gathers += GATHERS_PER_MOE_LAYER;
+        } else {
+            split += 3.0 * H * (double)arch->F_dense;
+            n_gathers += GATHERS_PER_DENSE_LAYER;
+        }
+    }
+    double seconds = (split / tp + whole) * BF16_BYTES / rates.read_bytes_per_s;
+    if (tp > 1) {
+        seconds += (double)n_gathers * gather_seconds(arch, rates.window_latency_s, n_rows);
+    }
+    return seconds;
 }
 
 tt_status tt_plan_predict(const tt_model *model, const tt_layout *layout, const tt_rates *rates,
@@ -112,7 +153,8 @@ tt_status tt_plan_predict(const tt_model *model, const tt_layout *layout, const 
     }
     double step_s = (most_attention + most_experts) / rates->read_bytes_per_s;
     if (layout->n_ranks > 1) {
-        double gather_s = gather_seconds(layout, rates);
+        double gather_s = layout->tp == 1 ? 0.0
+                                          : gather_seconds(arch, gather_latency(layout, rates), group_batch);
         double moe_s =
             layout->n_groups > 0 ? exchange_seconds(arch, layout, rates, rank_rows) : 0.0;
         for (int64_t layer = 0; layer < arch->L; layer++) {

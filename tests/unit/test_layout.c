@@ -304,31 +304,40 @@ static void fewer_attention_ranks_take_nodes_in_order(void **state)
     tt_layout_destroy(&layout);
 }
 
-static void choose(int n_ranks, const int *node, int64_t max_batch, int64_t Nq, int dp, int tp)
+static void choose(const tt_arch *arch, int n_ranks, const int *node, int64_t max_batch, int dp, int tp)
 {
-    tt_arch arch = small_arch();
-    arch.Nq = Nq;
     tt_layout_params params = {.n_ranks = n_ranks, .node_of_rank = node, .max_batch = max_batch};
-    tt_layout *layout = create(&arch, &params);
+    tt_layout *layout = create(arch, &params);
     assert_int_equal(layout->dp, dp);
     assert_int_equal(layout->tp, tp);
-    check_layout(&arch, layout, &params);
+    check_layout(arch, layout, &params);
     tt_layout_destroy(&layout);
 }
 
-static void without_flags_the_documented_rule_decides(void **state)
+static void without_flags_the_cost_model_decides(void **state)
 {
     (void)state;
     const int two_nodes[] = {0, 1, 0, 1, 0, 1, 0, 1};
     const int uneven[] = {0, 0, 0, 1, 1, 1, 1, 1};
-    choose(1, NULL, 1, 4, 1, 1);
-    choose(4, NULL, 1, 4, 1, 4);      /* latency: all ranks of the node on one token */
-    choose(4, NULL, 3, 4, 1, 4);      /* 3 sequences would leave a rank idle */
-    choose(4, NULL, 4, 4, 4, 1);      /* 4 keep all busy */
-    choose(8, two_nodes, 1, 4, 2, 4); /* one group per node */
-    choose(8, two_nodes, 8, 4, 8, 1);
-    choose(8, uneven, 1, 16, 8, 1); /* no equal groups */
-    choose(8, NULL, 1, 4, 8, 1);    /* 8 ranks are above 4 heads */
+    /* Wide trunk: reading its weights once per rank is what costs, so TP wins also for many sequences. */
+    tt_arch wide = small_arch();
+    wide.H = 4096;
+    wide.V = 100000;
+    wide.Nq = 32;
+    wide.Nkv = 8;
+    wide.D = 128;
+    choose(&wide, 1, NULL, 1, 1, 1);
+    choose(&wide, 4, NULL, 1, 1, 4);
+    choose(&wide, 4, NULL, 32, 1, 4);
+    choose(&wide, 8, two_nodes, 8, 2, 4); /* TP never leaves a node by itself */
+    choose(&wide, 8, uneven, 1, 8, 1);    /* no equal groups */
+    wide.Nq = 4;
+    wide.Nkv = 4;
+    choose(&wide, 8, NULL, 1, 2, 4); /* 8 ranks are above 4 heads */
+    /* Narrow trunk: gathers cost more than they save. */
+    tt_arch narrow = small_arch();
+    choose(&narrow, 4, NULL, 32, 4, 1);
+    choose(&narrow, 8, two_nodes, 64, 8, 1);
     tt_arch arch = small_arch();
     tt_layout_params params = {.n_ranks = 8, .node_of_rank = uneven, .dp = 2};
     tt_layout *layout = create(&arch, &params);
@@ -586,7 +595,7 @@ int main(void)
         cmocka_unit_test(columns_are_whole_panels_and_cover_all),
         cmocka_unit_test(a_round_robin_mapping_keeps_groups_on_nodes),
         cmocka_unit_test(fewer_attention_ranks_take_nodes_in_order),
-        cmocka_unit_test(without_flags_the_documented_rule_decides),
+        cmocka_unit_test(without_flags_the_cost_model_decides),
         cmocka_unit_test(defaults_are_filled_and_named),
         cmocka_unit_test(uneven_heads_take_the_kv_heads_they_need),
         cmocka_unit_test(impossible_counts_are_refused_with_the_allowed_ones),
