@@ -16,7 +16,8 @@ static void owing_collective(void *arg, bool *owes)
     const tt_world *world = arg;
     bool is_behind = false;
     for (int i = 0; i < world->n_peers && world->my_page; i++) {
-        if (atomic_load_explicit(&world->page[i]->entered, memory_order_acquire) < world->n_entered) {
+        if (atomic_load_explicit(&world->page[i]->entered, memory_order_acquire) <
+            world->n_entered) {
             owes[world->peer[i]] = true;
             is_behind = true;
         }
@@ -126,7 +127,8 @@ tt_status tt_world_allgather(tt_world *world, const void *mine, size_t bytes, vo
     if (bytes > world->piece_bytes) { /* counts are int: one broadcast per rank, cut to pieces */
         memcpy((unsigned char *)all + (size_t)world->rank * bytes, mine, bytes);
         for (int r = 0; r < world->size; r++) {
-            TT_TRY(bcast(world, "an all-gather", (unsigned char *)all + (size_t)r * bytes, bytes, r));
+            TT_TRY(
+                bcast(world, "an all-gather", (unsigned char *)all + (size_t)r * bytes, bytes, r));
         }
         return TT_OK;
     }
@@ -141,9 +143,9 @@ tt_status tt_world_max_i64(tt_world *world, int64_t *values, int n)
 {
     TT_CHECK(n >= 0, TT_ERR_ARG, "maximum of %d values", n);
     MPI_Request request = MPI_REQUEST_NULL;
-    TTI_COLLECTIVE(world, "a maximum", request,
-                   MPI_Iallreduce(MPI_IN_PLACE, values, n, MPI_INT64_T, MPI_MAX, world->comm,
-                                  &request));
+    TTI_COLLECTIVE(
+        world, "a maximum", request,
+        MPI_Iallreduce(MPI_IN_PLACE, values, n, MPI_INT64_T, MPI_MAX, world->comm, &request));
     return TT_OK;
 }
 
@@ -161,8 +163,7 @@ static uint64_t hash_bytes(const void *data, size_t bytes)
     return h;
 }
 
-/* {lowest status of all, lowest rank with it, 1 if anyone differs from rank 0} through maxima, so that no buffer
- * grows with the world. */
+/* One small reduction if all is well; else a second one finds the lowest rank that has the worst status, which sends its message. */
 tt_status tt_world_agree(tt_world *world, tt_status mine)
 {
     if (world->size == 1) {
@@ -171,16 +172,14 @@ tt_status tt_world_agree(tt_world *world, tt_status mine)
     char text[TT_STATUS_MESSAGE_BYTES];
     snprintf(text, sizeof(text), "%s", mine == TT_OK ? "" : tt_status_message());
     int64_t key = (int64_t)(hash_bytes(text, strlen(text)) >> 1);
-    /* max of -status = worst; max and -min of key tell whether all messages are alike. */
-    int64_t value[3] = {-(int64_t)mine, key, -key};
-    int64_t statuses[2] = {-(int64_t)mine, (int64_t)mine};
-    int64_t both[5] = {value[0], value[1], value[2], statuses[0], statuses[1]};
-    TT_TRY(tt_world_max_i64(world, both, 5));
+    /* Maxima of a value and of its negative: they cancel if all ranks have the same. */
+    int64_t both[4] = {-(int64_t)mine, (int64_t)mine, key, -key};
+    TT_TRY(tt_world_max_i64(world, both, 4));
     tt_status worst = (tt_status)-both[0];
     if (worst == TT_OK) {
         return TT_OK;
     }
-    bool is_alike = both[1] == -both[2] && both[3] == -both[4];
+    bool is_alike = both[0] == -both[1] && both[2] == -both[3];
     if (is_alike) {
         return tt_status_adopt(mine, text);
     }
@@ -208,7 +207,8 @@ tt_status tt_world_check_equal(tt_world *world, const char *what, const void *da
     }
     char a[TTI_NAME_BYTES], b[TTI_NAME_BYTES];
     return TT_FAIL(TT_ERR_MISMATCH, "%s differs between %s and %s", what,
-                   tti_rank_name(world, 0, a, sizeof(a)), tti_rank_name(world, other, b, sizeof(b)));
+                   tti_rank_name(world, 0, a, sizeof(a)),
+                   tti_rank_name(world, other, b, sizeof(b)));
 }
 
 /* ---- bulk point to point ---- */
@@ -226,14 +226,15 @@ static void owing_one(void *arg, bool *owes)
 static tt_status bulk(tt_world *world, bool is_send, int peer, int tag, unsigned char *data,
                       size_t bytes)
 {
-    TT_CHECK(peer >= 0 && peer < world->size && peer != world->rank && tag >= 0 && tag <= 255, TT_ERR_ARG,
-             "bulk transfer with rank %d of %d, tag %d", peer, world->size, tag);
+    TT_CHECK(peer >= 0 && peer < world->size && peer != world->rank && tag >= 0 && tag <= 255,
+             TT_ERR_ARG, "bulk transfer with rank %d of %d, tag %d", peer, world->size, tag);
     TT_TRY(tt_world_error(world));
     owing_peer owing = {peer};
     size_t at = 0;
     do {
         size_t part = bytes - at < world->piece_bytes ? bytes - at : world->piece_bytes;
-        tti_wait wait = {.what = is_send ? "a send" : "a receive", .owing = owing_one, .arg = &owing};
+        tti_wait wait = {
+            .what = is_send ? "a send" : "a receive", .owing = owing_one, .arg = &owing};
         MPI_Request request = MPI_REQUEST_NULL;
         MPI_Status status;
         tti_lock(world);
@@ -263,8 +264,8 @@ static tt_status bulk(tt_world *world, bool is_send, int peer, int tag, unsigned
             char name[TTI_NAME_BYTES];
             return tti_world_break(
                 world, TT_FAIL(TT_ERR_PROTOCOL, "expected %llu bytes from %s with tag %d, got %d",
-                               (unsigned long long)part, tti_rank_name(world, peer, name, sizeof(name)),
-                               tag, got));
+                               (unsigned long long)part,
+                               tti_rank_name(world, peer, name, sizeof(name)), tag, got));
         }
         at += part;
     } while (at < bytes);

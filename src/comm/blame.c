@@ -19,8 +19,9 @@
 static const uint32_t talk_magic = 0x54544b31; /* "TTK1" */
 enum {
     TALK_TAG = 1,
-    MAX_NAMED = 6,                /* culprits named in a message; more are counted */
-    BLOCKED_AFTER_NS = 10000000   /* a wait of 10 ms says whom it waits for; shorter ones are normal */
+    MAX_NAMED = 6, /* culprits named in a message; more are counted */
+    BLOCKED_AFTER_NS =
+        10000000 /* a wait of 10 ms says whom it waits for; shorter ones are normal */
 };
 
 /* ---- sending ---- */
@@ -291,11 +292,12 @@ static tt_status blame_locked(tt_world *world, tti_wait *wait, uint64_t waited_n
     if (keep_silent(world, owes) > 0 || !follow_chains(world, owes)) {
         keep_least_far(world, owes);
     }
-    const char *state = keep_silent(world, owes) > 0 ? "no answer" : "alive, but does not take part";
+    const char *state =
+        keep_silent(world, owes) > 0 ? "no answer" : "alive, but does not take part";
     char names[TTI_TALK_TEXT_BYTES / 2];
     list_ranks(world, owes, names, sizeof(names));
-    return TT_FAIL(TT_ERR_TIMEOUT, "waited %.1f s in %s for %s: %s", (double)waited_ns * 1e-9, wait->what,
-                   names, state);
+    return TT_FAIL(TT_ERR_TIMEOUT, "waited %.1f s in %s for %s: %s", (double)waited_ns * 1e-9,
+                   wait->what, names, state);
 }
 
 /* ---- waits ---- */
@@ -386,7 +388,8 @@ tt_status tti_talk_open(tt_world *world)
     talk->owes = calloc((size_t)world->size, sizeof(*talk->owes));
     tt_status st = TT_OK;
     if (!talk->out || !talk->request || !talk->answer || !talk->owes) {
-        st = TT_FAIL(TT_ERR_NOMEM, "no memory for the messages about trouble of %d ranks", world->size);
+        st = TT_FAIL(TT_ERR_NOMEM, "no memory for the messages about trouble of %d ranks",
+                     world->size);
     }
     TT_TRY(tt_world_agree(world, st));
     for (size_t i = 0; i < n; i++) {

@@ -21,9 +21,10 @@ enum {
 
 /* ---- MPI calls ---- */
 /* Evaluates an MPI call and gives a tt_status; a failure is recorded with MPI's own text. The mpi_lock must be held. */
-#define TT_MPI(call)                                                                               \
-    tti_mpi_status((tt_steady_enter_foreign(), (call)), #call, __FILE__, __LINE__)
+#define TT_MPI(call) tti_mpi_status((tt_steady_enter_foreign(), (call)), #call, __FILE__, __LINE__)
 tt_status tti_mpi_status(int code, const char *call, const char *file, int line);
+/* Whether all of request[n] are complete. mpi_lock held. */
+tt_status tti_test_all(MPI_Request *request, int n, bool *done_out);
 /* For counts that the caller has cut to the piece size. */
 int tti_int(size_t count);
 
@@ -31,7 +32,8 @@ int tti_int(size_t count);
 typedef struct tti_window {
     MPI_Win win;
     bool is_open;
-    void **base; /* base[n_peers]: the part of each rank of my node, 64-byte aligned; by node rank */
+    void *
+        *base; /* base[n_peers]: the part of each rank of my node, 64-byte aligned; by node rank */
 } tti_window;
 /* Allocates `bytes` zeroed bytes (each rank its own number) that the node's ranks can all reach.
  * Collective on the world; errors are agreed. TT_ERR_NOMEM if the shared-memory file system is too small for the node. */
@@ -48,8 +50,8 @@ typedef struct tti_vote_slot {
 
 typedef struct tti_page {
     alignas(TT_CACHE_LINE) _Atomic uint64_t entered; /* collectives entered */
-    _Atomic uint64_t done;                            /* collectives left */
-    _Atomic uint64_t voted;                           /* votes begun */
+    _Atomic uint64_t done;                           /* collectives left */
+    _Atomic uint64_t voted;                          /* votes begun */
     /* Two of each, used in turn: a rank begins vote s + 2 only after all have ended vote s (they began s + 1). */
     tti_vote_slot vote[2];   /* this rank's values */
     tti_vote_slot others[2]; /* node leader only: the maximum over all other nodes */
@@ -107,7 +109,12 @@ const char *tti_rank_name(const tt_world *world, int rank, char *text, size_t by
 enum { TTI_NAME_BYTES = TTI_HOST_BYTES + 24 };
 
 /* ---- talk: small messages about trouble (blame.c) ---- */
-typedef enum tti_talk_kind { TTI_TALK_ASK, TTI_TALK_ANSWER, TTI_TALK_GIVE_UP, TTI_TALK_KINDS } tti_talk_kind;
+typedef enum tti_talk_kind {
+    TTI_TALK_ASK,
+    TTI_TALK_ANSWER,
+    TTI_TALK_GIVE_UP,
+    TTI_TALK_KINDS
+} tti_talk_kind;
 typedef struct tti_talk_message {
     uint32_t magic;
     int32_t kind;
@@ -133,7 +140,8 @@ typedef struct tti_talk {
     MPI_Request *request;  /* request[TTI_TALK_KINDS][size] */
     tti_answer *answer;    /* answer[size] */
     bool *owes;            /* owes[size]: scratch */
-    uint64_t asked_ns;     /* of the wait that looks for a culprit now: who has not answered since is silent */
+    uint64_t
+        asked_ns; /* of the wait that looks for a culprit now: who has not answered since is silent */
     _Atomic int blocked_on;
 } tti_talk;
 tt_status tti_talk_open(tt_world *world);
@@ -149,7 +157,12 @@ typedef struct tti_vote_message {
     int64_t value[TT_VOTE_MAX];
 } tti_vote_message;
 
-typedef enum tti_vote_stage { TTI_VOTE_IDLE, TTI_VOTE_NODE, TTI_VOTE_WIRE, TTI_VOTE_SENT } tti_vote_stage;
+typedef enum tti_vote_stage {
+    TTI_VOTE_IDLE,
+    TTI_VOTE_NODE,
+    TTI_VOTE_WIRE,
+    TTI_VOTE_SENT
+} tti_vote_stage;
 typedef struct tti_vote {
     /* of the caller's thread */
     uint64_t seq;
@@ -165,10 +178,10 @@ typedef struct tti_vote {
     tti_vote_stage stage;
     uint64_t current; /* the vote that the stage speaks of */
     int current_n;
-    tti_vote_message *in;  /* in[n_nodes] */
-    MPI_Request *receive;  /* receive[n_nodes], persistent; MPI_REQUEST_NULL for the own node */
+    tti_vote_message *in; /* in[n_nodes] */
+    MPI_Request *receive; /* receive[n_nodes], persistent; MPI_REQUEST_NULL for the own node */
     tti_vote_message out[2];
-    MPI_Request *send[2];  /* send[parity][n_nodes] */
+    MPI_Request *send[2]; /* send[parity][n_nodes] */
     int64_t others[TT_VOTE_MAX];
 } tti_vote;
 tt_status tti_vote_open(tt_world *world);
@@ -177,14 +190,14 @@ void tti_vote_close(tt_world *world);
 struct tt_world {
     /* who; constant after create */
     int rank, size, n_nodes;
-    int *node;       /* node[size] */
-    int *node_rank;  /* node_rank[size] */
-    int *node_size;  /* node_size[n_nodes] */
-    int *node_first; /* node_first[n_nodes]: the leader */
-    int *real_node;  /* real_node[size]: the lowest rank of the real node */
+    int *node;                    /* node[size] */
+    int *node_rank;               /* node_rank[size] */
+    int *node_size;               /* node_size[n_nodes] */
+    int *node_first;              /* node_first[n_nodes]: the leader */
+    int *real_node;               /* real_node[size]: the lowest rank of the real node */
     char (*host)[TTI_HOST_BYTES]; /* host[size] */
-    int n_peers;     /* ranks of my node, me included */
-    int *peer;       /* peer[n_peers]: their world ranks, ascending */
+    int n_peers;                  /* ranks of my node, me included */
+    int *peer;                    /* peer[n_peers]: their world ranks, ascending */
     tt_progress mode;
     uint64_t deadline_ns, grace_ns, delay_ns;
     size_t piece_bytes; /* longest MPI message */
@@ -198,11 +211,11 @@ struct tt_world {
     uint64_t n_entered; /* collectives entered */
 
     atomic_flag mpi_lock;
-    tti_op *ops;              /* under mpi_lock */
-    _Atomic int n_busy;       /* ops that are awake: whether to bother */
-    _Atomic uint32_t turn;    /* calls of progress; only its low bits matter */
+    tti_op *ops;               /* under mpi_lock */
+    _Atomic int n_busy;        /* ops that are awake: whether to bother */
+    _Atomic uint32_t turn;     /* calls of progress; only its low bits matter */
     _Atomic uint32_t n_events; /* begun or completed operations: keeps the progress thread awake */
-    tt_stream *thread;        /* runs one endless task: progress */
+    tt_stream *thread;         /* runs one endless task: progress */
     bool has_thread;
     _Atomic bool thread_stop;
 
@@ -230,6 +243,13 @@ void tti_comm_free(tt_world *world, MPI_Comm *comm);
 static inline size_t tti_n_pieces(const tt_world *world, size_t bytes)
 {
     return bytes <= world->piece_bytes ? 1 : (bytes + world->piece_bytes - 1) / world->piece_bytes;
+}
+
+/* Bytes of piece number `piece` of such a message. */
+static inline size_t tti_piece_bytes(const tt_world *world, size_t bytes, size_t piece)
+{
+    size_t begin = piece * world->piece_bytes;
+    return bytes - begin < world->piece_bytes ? bytes - begin : world->piece_bytes;
 }
 
 static inline size_t tti_align(size_t bytes)

@@ -10,18 +10,18 @@
 
 enum {
     DEFAULT_HANDLES = 3,
-    MAX_HANDLES = 64,       /* tags */
+    MAX_HANDLES = 64, /* tags */
     MAX_WIDTH = 1024
 };
 
 /* ---- sizes ---- */
 
-int tti_part_bounds(const tt_exchange_params *params, int part, int64_t *begin_out, int64_t *end_out)
+void tti_part_bounds(const tt_exchange_params *params, int part, int64_t *begin_out,
+                     int64_t *end_out)
 {
     bool is_whole = params->width <= 1 || !params->back_columns;
     *begin_out = is_whole ? 0 : params->back_columns[part];
     *end_out = is_whole ? params->H : params->back_columns[part + 1];
-    return part;
 }
 
 static int width_of(const tt_exchange_params *params)
@@ -94,8 +94,8 @@ static int count_far(const int *list, int n, const int *node_of_rank, int rank)
     return far;
 }
 
-uint64_t tt_exchange_memory_bytes(const tt_exchange_params *params, const int *node_of_rank, int n_ranks,
-                                  int rank)
+uint64_t tt_exchange_memory_bytes(const tt_exchange_params *params, const int *node_of_rank,
+                                  int n_ranks, int rank)
 {
     if (rank < 0 || rank >= n_ranks) {
         return 0;
@@ -104,7 +104,8 @@ uint64_t tt_exchange_memory_bytes(const tt_exchange_params *params, const int *n
     bool is_source = find_rank(params->source, params->n_sources, rank) >= 0;
     bool is_owner = find_rank(params->owner, params->n_owners, rank) >= 0;
     int far_owners = is_source ? count_far(params->owner, params->n_owners, node_of_rank, rank) : 0;
-    int far_sources = is_owner ? count_far(params->source, params->n_sources, node_of_rank, rank) : 0;
+    int far_sources =
+        is_owner ? count_far(params->source, params->n_sources, node_of_rank, rank) : 0;
     tti_exchange_measure(params, far_owners, &l);
     uint64_t per_handle = is_source ? l.handle_bytes + (far_owners ? l.pool_bytes : 0) : 0;
     per_handle += (uint64_t)far_sources * (l.message_bytes + l.result_bytes);
@@ -118,8 +119,8 @@ static tt_status check_ranks(const char *what, const int *list, int n, int size)
     TT_CHECK(n >= 1 && list, TT_ERR_ARG, "an exchange without %ss", what);
     for (int i = 0; i < n; i++) {
         TT_CHECK(list[i] >= 0 && list[i] < size && (i == 0 || list[i] > list[i - 1]), TT_ERR_ARG,
-                 "%s %d of %d is rank %d: not an ascending list of ranks below %d", what, i, n, list[i],
-                 size);
+                 "%s %d of %d is rank %d: not an ascending list of ranks below %d", what, i, n,
+                 list[i], size);
     }
     return TT_OK;
 }
@@ -130,11 +131,12 @@ static tt_status check_params(const tt_world *world, const tt_exchange_params *p
     TT_CHECK(p->H >= 1 && p->K >= 1 && p->max_tokens >= 1, TT_ERR_ARG,
              "exchange of %lld tokens with %lld choices and rows of %lld", (long long)p->max_tokens,
              (long long)p->K, (long long)p->H);
-    TT_CHECK(width >= 1 && width <= MAX_WIDTH && n_handles >= 1 && n_handles <= MAX_HANDLES, TT_ERR_ARG,
-             "exchange of width %d with %d handles", width, n_handles);
+    TT_CHECK(width >= 1 && width <= MAX_WIDTH && n_handles >= 1 && n_handles <= MAX_HANDLES,
+             TT_ERR_ARG, "exchange of width %d with %d handles", width, n_handles);
     TT_CHECK(p->H <= INT32_MAX && p->max_tokens <= INT32_MAX / width &&
                  p->K <= INT32_MAX / width / p->max_tokens,
-             TT_ERR_ARG, "exchange of %lld tokens x %lld choices x %d parts: more than 2^31 entries",
+             TT_ERR_ARG,
+             "exchange of %lld tokens x %lld choices x %d parts: more than 2^31 entries",
              (long long)p->max_tokens, (long long)p->K, width);
     TT_CHECK((p->wire == TT_WIRE_F32 || p->wire == TT_WIRE_BF16) &&
                  (p->wire_back == TT_WIRE_F32 || p->wire_back == TT_WIRE_BF16),
@@ -169,7 +171,8 @@ static tt_status check_equal(tt_world *world, const tt_exchange_params *p)
         {"exchange width", width_of(p)},
     };
     for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
-        TT_TRY(tt_world_check_equal(world, fields[i].what, &fields[i].value, sizeof(fields[i].value)));
+        TT_TRY(
+            tt_world_check_equal(world, fields[i].what, &fields[i].value, sizeof(fields[i].value)));
     }
     TT_TRY(tt_world_check_equal(world, "exchange list of sources", p->source,
                                 (size_t)p->n_sources * sizeof(int)));
@@ -187,8 +190,8 @@ static tt_status check_equal(tt_world *world, const tt_exchange_params *p)
 static tt_status alloc_array(void *pointer_out, size_t n, size_t bytes)
 {
     void *data = calloc(n ? n : 1, bytes);
-    TT_CHECK(data, TT_ERR_NOMEM, "no memory for %llu x %llu bytes of an exchange", (unsigned long long)n,
-             (unsigned long long)bytes);
+    TT_CHECK(data, TT_ERR_NOMEM, "no memory for %llu x %llu bytes of an exchange",
+             (unsigned long long)n, (unsigned long long)bytes);
     memcpy(pointer_out, &data, sizeof(data));
     return TT_OK;
 }
@@ -215,7 +218,8 @@ static tt_status alloc_source(tt_exchange *x, tti_handle *h)
     TT_TRY(alloc_array(&h->far_owner, far, sizeof(*h->far_owner)));
     if (far) {
         void *pool = NULL;
-        TT_TRY(tt_memory_alloc("exchange messages", x->layout.pool_bytes, TT_MEMORY_ANY_NODE, &pool));
+        TT_TRY(
+            tt_memory_alloc("exchange messages", x->layout.pool_bytes, TT_MEMORY_ANY_NODE, &pool));
         h->pool = pool;
     }
     int next = 0;
@@ -242,8 +246,8 @@ static tt_status alloc_owner(tt_exchange *x, tti_handle *h)
         TT_TRY(tt_memory_alloc("exchange receive buffers", far * x->layout.message_bytes,
                                TT_MEMORY_ANY_NODE, &data));
         h->messages = data;
-        TT_TRY(tt_memory_alloc("exchange result buffers", far * x->layout.result_bytes, TT_MEMORY_ANY_NODE,
-                               &data));
+        TT_TRY(tt_memory_alloc("exchange result buffers", far * x->layout.result_bytes,
+                               TT_MEMORY_ANY_NODE, &data));
         h->results = data;
     }
     int next = 0;
@@ -388,7 +392,8 @@ static tt_status open_wire(tt_exchange *x)
     return st;
 }
 
-tt_status tt_exchange_create(tt_world *world, const tt_exchange_params *params, tt_exchange **exchange_out)
+tt_status tt_exchange_create(tt_world *world, const tt_exchange_params *params,
+                             tt_exchange **exchange_out)
 {
     TT_TRY(tt_world_agree(world, check_params(world, params)));
     TT_TRY(check_equal(world, params));
@@ -436,7 +441,8 @@ void tt_exchange_destroy(tt_exchange **exchange)
         }
     }
     if (tt_world_is_broken(world)) {
-        x->handle = NULL; /* MPI may still write into its buffers: they stay until the process ends */
+        x->handle =
+            NULL; /* MPI may still write into its buffers: they stay until the process ends */
         x->n_handles = 0;
     }
     tti_window_destroy(world, &x->window);
@@ -452,8 +458,8 @@ tt_status tti_handle_find(tt_exchange *x, int handle, tti_handle_stage stage, tt
     TT_CHECK(handle >= 0 && handle < x->n_handles, TT_ERR_ARG, "exchange handle %d of %d", handle,
              x->n_handles);
     tti_handle *h = &x->handle[handle];
-    TT_CHECK(h->stage == stage, TT_ERR_STATE, "exchange handle %d is %s, not %s", handle, names[h->stage],
-             names[stage]);
+    TT_CHECK(h->stage == stage, TT_ERR_STATE, "exchange handle %d is %s, not %s", handle,
+             names[h->stage], names[stage]);
     *h_out = h;
     return TT_OK;
 }

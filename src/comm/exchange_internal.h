@@ -16,13 +16,14 @@
 
 enum {
     TTI_FAIL_TEXT_BYTES = 256, /* of a failed source's message that travels with its status */
-    TTI_SMALL_FLOATS = 16384   /* below this a copy is quicker than waking threads (64 KiB, a guess) */
+    TTI_SMALL_FLOATS =
+        16384 /* below this a copy is quicker than waking threads (64 KiB, a guess) */
 };
 
 /* ---- in a source's window, per handle ---- */
 typedef struct tti_pub {
     alignas(TT_CACHE_LINE) _Atomic uint64_t seq; /* the use that is published */
-    uint64_t visible_ns;                          /* injected delay: not there before */
+    uint64_t visible_ns;                         /* injected delay: not there before */
     uint64_t epoch;
     int32_t status;
     int32_t pad;
@@ -54,8 +55,8 @@ typedef struct tti_group {
 typedef struct tti_exchange_layout {
     size_t share, ret, group, index, rows, back; /* within a handle */
     size_t handle_bytes;
-    size_t row_bytes;   /* H elements of the wire type: as in messages */
-    size_t row_stride;  /* as in windows */
+    size_t row_bytes;     /* H elements of the wire type: as in messages */
+    size_t row_stride;    /* as in windows */
     size_t message_bytes; /* longest message of rows from one source to one owner */
     size_t pool_bytes;    /* all messages of rows of one source and use */
     size_t result_bytes;  /* longest message of results */
@@ -70,12 +71,13 @@ typedef struct tti_wire_header {
     uint64_t bytes; /* of the whole message, this header included */
     uint64_t visible_ns;
     int32_t n_rows, n_entries, n_groups;
-    int32_t rank;   /* of the sender */
+    int32_t rank; /* of the sender */
     int32_t handle;
     int32_t pad;
 } tti_wire_header;
 enum { TTI_HEADER_BYTES = 64 };
-_Static_assert(sizeof(tti_wire_header) == TTI_HEADER_BYTES, "results start 64 bytes into a message");
+_Static_assert(sizeof(tti_wire_header) == TTI_HEADER_BYTES,
+               "results start 64 bytes into a message");
 /* Rows: header, group[n_groups], index[n_entries], padding to 64, row[n_rows] (row_bytes each). With a bad status: header, text.
  * Results: header, one part of a result row per entry. */
 
@@ -84,12 +86,12 @@ typedef struct tti_far_owner {
     int rank, owner_id;
     unsigned char *message; /* within the pool */
     size_t message_bytes;
-    size_t result_bytes;   /* of the message that will come back */
-    int64_t row_begin;     /* its rows in handle->far_row */
-    MPI_Request *send;     /* send[most pieces] */
-    MPI_Request *receive;  /* receive[most pieces] */
+    size_t result_bytes;  /* of the message that will come back */
+    int64_t row_begin;    /* its rows in handle->far_row */
+    MPI_Request *send;    /* send[most pieces] */
+    MPI_Request *receive; /* receive[most pieces] */
     int n_send, n_receive;
-    bool is_receiving;     /* under mpi_lock */
+    bool is_receiving;         /* under mpi_lock */
     _Atomic bool has_returned; /* release by progress when the whole message is here */
 } tti_far_owner;
 
@@ -103,13 +105,13 @@ typedef enum tti_far_stage {
 } tti_far_stage;
 typedef struct tti_far_source {
     int rank, source_id;
-    unsigned char *message;  /* [message_bytes] */
-    unsigned char *results;  /* [result_bytes] */
-    size_t result_bytes;     /* of this use */
-    MPI_Request *receive;    /* receive[most pieces], persistent */
-    MPI_Request *send;       /* send[most pieces] */
+    unsigned char *message; /* [message_bytes] */
+    unsigned char *results; /* [result_bytes] */
+    size_t result_bytes;    /* of this use */
+    MPI_Request *receive;   /* receive[most pieces], persistent */
+    MPI_Request *send;      /* send[most pieces] */
     int n_receive, n_send;
-    _Atomic int stage;       /* HERE -> DONE by the handle's thread, all else by progress */
+    _Atomic int stage; /* HERE -> DONE by the handle's thread, all else by progress */
 } tti_far_source;
 
 /* One source's rows in this use, seen by an owner. */
@@ -126,7 +128,11 @@ typedef struct tti_arrival {
     tti_far_source *far; /* NULL if near */
 } tti_arrival;
 
-typedef enum tti_handle_stage { TTI_HANDLE_FREE, TTI_HANDLE_PREPARED, TTI_HANDLE_FLYING } tti_handle_stage;
+typedef enum tti_handle_stage {
+    TTI_HANDLE_FREE,
+    TTI_HANDLE_PREPARED,
+    TTI_HANDLE_FLYING
+} tti_handle_stage;
 
 /* Indices of tti_handle.count. */
 typedef enum tti_counter {
@@ -153,13 +159,14 @@ typedef struct tti_handle {
 
     /* source */
     int64_t T;
-    float *weight;   /* weight[max_tokens][K] */
-    int64_t *result; /* result[max_tokens][K][width]: byte offset in the back region, -1 = no choice */
-    bool *is_needed; /* is_needed[max_tokens]: the row has a choice */
+    float *weight; /* weight[max_tokens][K] */
+    int64_t
+        *result; /* result[max_tokens][K][width]: byte offset in the back region, -1 = no choice */
+    bool *is_needed;  /* is_needed[max_tokens]: the row has a choice */
     int32_t *far_row; /* tokens in the order of the messages' rows, one far owner after the other */
     int32_t *key_at;  /* key_at[n_keys]: counts, then the next entry of each key */
-    int64_t *last_token; /* last_token[n_owners] */
-    int64_t *n_rows;     /* n_rows[n_owners] */
+    int64_t *last_token;      /* last_token[n_owners] */
+    int64_t *n_rows;          /* n_rows[n_owners] */
     tti_far_owner *far_owner; /* far_owner[n_far_owners] */
     int *far_of_owner;        /* far_of_owner[n_owners]: index or -1 */
     unsigned char *pool;
@@ -167,8 +174,8 @@ typedef struct tti_handle {
     int n_missing_owners;
 
     /* owner */
-    int part;             /* columns that this rank returns */
-    size_t part_bytes;    /* of one result on the wire */
+    int part;          /* columns that this rank returns */
+    size_t part_bytes; /* of one result on the wire */
     int64_t part_columns;
     int32_t max_local;
     tti_arrival *arrival; /* arrival[n_sources] */
@@ -200,7 +207,7 @@ struct tt_exchange {
     int n_handles, width;
     tt_wire wire, wire_back;
     int *source, n_sources, *owner, n_owners;
-    int64_t *back_columns; /* back_columns[width + 1] */
+    int64_t *back_columns;   /* back_columns[width + 1] */
     int source_id, owner_id; /* of this rank, or -1 */
     int n_far_owners, n_far_sources;
     tti_exchange_layout layout;
@@ -253,10 +260,12 @@ static inline bool tti_is_due(uint64_t visible_ns)
 
 /* Finds the handle; TT_ERR_ARG or TT_ERR_STATE. */
 tt_status tti_handle_find(tt_exchange *x, int handle, tti_handle_stage stage, tti_handle **h_out);
-/* Offsets and sizes for these parameters. node_of_rank[n_ranks] tells how many owners are far from `rank`. */
+/* Offsets and sizes for these parameters, on a rank that is far from n_far_owners owners. */
 void tti_exchange_measure(const tt_exchange_params *params, int n_far_owners,
                           tti_exchange_layout *layout_out);
-int tti_part_bounds(const tt_exchange_params *params, int part, int64_t *begin_out, int64_t *end_out);
+/* Columns [begin, end) of a result that part `part` returns. */
+void tti_part_bounds(const tt_exchange_params *params, int part, int64_t *begin_out,
+                     int64_t *end_out);
 
 /* exchange_wire.c */
 tt_status tti_wire_open(tt_exchange *x, tti_handle *h);
@@ -273,8 +282,10 @@ void tti_wire_return(tt_exchange *x, tti_handle *h, tti_far_source *far);
 /* Waits until all that this use sends has left. */
 tt_status tti_wire_drain(tt_exchange *x, tti_handle *h);
 /* Takes the message of a far source in if it is here and due; checks all of it. */
-tt_status tti_wire_arrive(tt_exchange *x, tti_handle *h, tti_far_source *far, bool *has_arrived_out);
-tt_status tti_wire_returned(tt_exchange *x, tti_handle *h, tti_far_owner *far, bool *has_returned_out);
+tt_status tti_wire_arrive(tt_exchange *x, tti_handle *h, tti_far_source *far,
+                          bool *has_arrived_out);
+tt_status tti_wire_returned(tt_exchange *x, tti_handle *h, tti_far_owner *far,
+                            bool *has_returned_out);
 
 /* exchange_rows.c */
 /* Notes what has arrived and returned. */

@@ -41,7 +41,8 @@ static int owner_of_rank(const tt_exchange *x, int rank)
     return -1;
 }
 
-static tt_status read_map(const tt_exchange *x, const tt_owner_map *map, key_record *record, int *part_of)
+static tt_status read_map(const tt_exchange *x, const tt_owner_map *map, key_record *record,
+                          int *part_of)
 {
     for (int o = 0; o < x->n_owners; o++) {
         part_of[o] = -1;
@@ -50,11 +51,13 @@ static tt_status read_map(const tt_exchange *x, const tt_owner_map *map, key_rec
         for (int w = 0; w < x->width; w++) {
             int rank = map->rank[s * x->width + w], local = map->local[s];
             int o = owner_of_rank(x, rank);
-            TT_CHECK(o >= 0, TT_ERR_ARG, "slot %lld is given to rank %d, which is no owner", (long long)s,
-                     rank);
-            TT_CHECK(local >= 0, TT_ERR_ARG, "slot %lld has the local number %d", (long long)s, local);
+            TT_CHECK(o >= 0, TT_ERR_ARG, "slot %lld is given to rank %d, which is no owner",
+                     (long long)s, rank);
+            TT_CHECK(local >= 0, TT_ERR_ARG, "slot %lld has the local number %d", (long long)s,
+                     local);
             TT_CHECK(part_of[o] < 0 || part_of[o] == w, TT_ERR_ARG,
-                     "rank %d serves slot %lld as part %d and others as part %d: a rank returns one part",
+                     "rank %d serves slot %lld as part %d and others as part %d: a rank returns "
+                     "one part",
                      rank, (long long)s, w, part_of[o]);
             part_of[o] = w;
             record[s * x->width + w] = (key_record){o, local, (int32_t)s, w};
@@ -95,8 +98,8 @@ static tt_status grow(tt_exchange *x, int64_t n)
 tt_status tt_exchange_set_owners(tt_exchange *exchange, const tt_owner_map *map, uint64_t epoch)
 {
     tt_exchange *x = exchange;
-    TT_CHECK(map->n_slots >= 0 && map->n_slots <= INT32_MAX / x->width, TT_ERR_ARG, "a map of %lld slots",
-             (long long)map->n_slots);
+    TT_CHECK(map->n_slots >= 0 && map->n_slots <= INT32_MAX / x->width, TT_ERR_ARG,
+             "a map of %lld slots", (long long)map->n_slots);
     int64_t n = map->n_slots * x->width;
     key_record *record = malloc((size_t)(n ? n : 1) * sizeof(*record));
     int *part_of = malloc((size_t)x->n_owners * sizeof(*part_of));
@@ -147,8 +150,9 @@ static tt_status count_entries(tt_exchange *x, tti_handle *h, int64_t T, const i
     for (int64_t t = 0; t < T; t++) {
         for (int64_t k = 0; k < x->K; k++) {
             int32_t s = slot[t * x->K + k];
-            TT_CHECK(s >= -1 && s < x->n_slots, TT_ERR_ARG, "token %lld, choice %lld: slot %d of %lld",
-                     (long long)t, (long long)k, s, (long long)x->n_slots);
+            TT_CHECK(s >= -1 && s < x->n_slots, TT_ERR_ARG,
+                     "token %lld, choice %lld: slot %d of %lld", (long long)t, (long long)k, s,
+                     (long long)x->n_slots);
             for (int w = 0; w < x->width && s >= 0; w++) {
                 int32_t key = x->key[(int64_t)s * x->width + w];
                 int32_t o = x->key_owner[key];
@@ -217,8 +221,8 @@ static void lay_out_messages(tt_exchange *x, tti_handle *h, const tti_share *sha
     }
 }
 
-static void place_entries(tt_exchange *x, tti_handle *h, const int32_t *slot, const tti_share *share,
-                          int32_t *index)
+static void place_entries(tt_exchange *x, tti_handle *h, const int32_t *slot,
+                          const tti_share *share, int32_t *index)
 {
     for (int o = 0; o < x->n_owners; o++) {
         h->n_rows[o] = 0;
@@ -277,8 +281,8 @@ tt_status tt_exchange_prepare(tt_exchange *exchange, int handle, int64_t T, cons
     tt_exchange *x = exchange;
     tti_handle *h = NULL;
     TT_TRY(tti_handle_find(x, handle, TTI_HANDLE_FREE, &h));
-    TT_CHECK(T >= 0 && T <= x->max_tokens, TT_ERR_ARG, "%lld tokens, the exchange was made for %lld",
-             (long long)T, (long long)x->max_tokens);
+    TT_CHECK(T >= 0 && T <= x->max_tokens, TT_ERR_ARG,
+             "%lld tokens, the exchange was made for %lld", (long long)T, (long long)x->max_tokens);
     TT_CHECK(T == 0 || x->source_id >= 0, TT_ERR_ARG, "%lld tokens on rank %d, which is no source",
              (long long)T, x->world->rank);
     TT_CHECK(x->has_map, TT_ERR_STATE, "the exchange has no owner map yet");

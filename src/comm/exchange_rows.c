@@ -8,7 +8,9 @@
 #include <string.h>
 #include "ttk.h"
 
-enum { SUM_BLOCK = 256 }; /* columns summed at a time: a result block in float (1 KiB) stays in L1 */
+enum {
+    SUM_BLOCK = 256
+}; /* columns summed at a time: a result block in float (1 KiB) stays in L1 */
 
 /* ---- tasks over a stream or on the caller ---- */
 
@@ -160,13 +162,14 @@ static tt_status arrive_near(tt_exchange *x, tti_handle *h, int source_id, bool 
     if (!is_own) {
         char a[TTI_NAME_BYTES], b[TTI_NAME_BYTES];
         TT_CHECK(pub->status == TT_OK, TT_ERR_PEER, "%s failed with %s: %.*s",
-                 tti_rank_name(x->world, rank, a, sizeof(a)), tt_status_name((tt_status)pub->status),
-                 (int)sizeof(pub->text), pub->text);
+                 tti_rank_name(x->world, rank, a, sizeof(a)),
+                 tt_status_name((tt_status)pub->status), (int)sizeof(pub->text), pub->text);
         TT_CHECK(pub->epoch == h->epoch, TT_ERR_PROTOCOL,
                  "exchange handle %d, use %llu: %s has owner map %llu, %s has %llu", h->id,
                  (unsigned long long)h->use, tti_rank_name(x->world, rank, a, sizeof(a)),
                  (unsigned long long)pub->epoch,
-                 tti_rank_name(x->world, x->world->rank, b, sizeof(b)), (unsigned long long)h->epoch);
+                 tti_rank_name(x->world, x->world->rank, b, sizeof(b)),
+                 (unsigned long long)h->epoch);
     }
     const tti_share *share = (const tti_share *)(part + x->layout.share) + x->owner_id;
     h->arrival[source_id] =
@@ -361,9 +364,11 @@ bool tt_exchange_next_ready(tt_exchange *exchange, int handle, tt_exchange_rows 
     return true;
 }
 
-void tt_exchange_get_row(const tt_exchange *exchange, const tt_exchange_rows *rows, int32_t i, float *dst)
+void tt_exchange_get_row(const tt_exchange *exchange, const tt_exchange_rows *rows, int32_t i,
+                         float *dst)
 {
-    const unsigned char *row = (const unsigned char *)rows->base + rows->row_bytes * (size_t)rows->index[i];
+    const unsigned char *row =
+        (const unsigned char *)rows->base + rows->row_bytes * (size_t)rows->index[i];
     if (exchange->wire == TT_WIRE_F32) {
         memcpy(dst, row, exchange->layout.row_bytes);
     } else {
@@ -371,8 +376,8 @@ void tt_exchange_get_row(const tt_exchange *exchange, const tt_exchange_rows *ro
     }
 }
 
-void tt_exchange_put_result(tt_exchange *exchange, int handle, const tt_exchange_rows *rows, int32_t i,
-                            const float *y)
+void tt_exchange_put_result(tt_exchange *exchange, int handle, const tt_exchange_rows *rows,
+                            int32_t i, const float *y)
 {
     const tti_handle *h = &exchange->handle[handle];
     const tti_arrival *a = &h->arrival[rows->source_id];
@@ -389,8 +394,8 @@ tt_status tt_exchange_push(tt_exchange *exchange, int handle, const tt_exchange_
 {
     tti_handle *h = NULL;
     TT_TRY(tti_handle_find(exchange, handle, TTI_HANDLE_FLYING, &h));
-    TT_CHECK(rows->source_id >= 0 && rows->source_id < exchange->n_sources, TT_ERR_ARG, "push of source %d of %d",
-             rows->source_id, exchange->n_sources);
+    TT_CHECK(rows->source_id >= 0 && rows->source_id < exchange->n_sources, TT_ERR_ARG,
+             "push of source %d of %d", rows->source_id, exchange->n_sources);
     tti_arrival *a = &h->arrival[rows->source_id];
     TT_CHECK(a->n_left > 0, TT_ERR_STATE, "slot %d of source %d is pushed twice", rows->slot,
              rows->source_id);
@@ -468,7 +473,8 @@ static tt_status wait_over(tt_exchange *x, tti_handle *h)
     return x->world->mode == TT_PROGRESS_CALLER ? tti_wire_drain(x, h) : TT_OK;
 }
 
-tt_status tt_exchange_combine_end(tt_exchange *exchange, int handle, float *y, int64_t ldy, tt_stream *compute)
+tt_status tt_exchange_combine_end(tt_exchange *exchange, int handle, float *y, int64_t ldy,
+                                  tt_stream *compute)
 {
     tt_exchange *x = exchange;
     tti_handle *h = NULL;
@@ -481,8 +487,7 @@ tt_status tt_exchange_combine_end(tt_exchange *exchange, int handle, float *y, i
         return break_if_group(x->world, st);
     }
     if (x->source_id >= 0) {
-        sum_task task = {x, h, y, ldy,
-                         tti_handle_part(x, x->world->rank, handle) + x->layout.back};
+        sum_task task = {x, h, y, ldy, tti_handle_part(x, x->world->rank, handle) + x->layout.back};
         run(compute, h->T * x->H * x->K, "sum rows", sum_rows, &task);
     }
     tti_wait_end(x->world, &h->wait);

@@ -28,7 +28,8 @@ static size_t head_bytes(int64_t n_groups, int64_t n_entries)
 
 size_t tti_wire_message_bytes(const tt_exchange *x, const tti_share *share)
 {
-    return head_bytes(share->n_groups, share->n_entries) + (size_t)share->n_rows * x->layout.row_bytes;
+    return head_bytes(share->n_groups, share->n_entries) +
+           (size_t)share->n_rows * x->layout.row_bytes;
 }
 
 static const tti_share *share_of(const tt_exchange *x, const tti_handle *h, int owner_id)
@@ -37,7 +38,8 @@ static const tti_share *share_of(const tt_exchange *x, const tti_handle *h, int 
     return (const tti_share *)(part + x->layout.share) + owner_id;
 }
 
-unsigned char *tti_wire_row(const tt_exchange *x, const tti_handle *h, const tti_far_owner *far, int64_t row)
+unsigned char *tti_wire_row(const tt_exchange *x, const tti_handle *h, const tti_far_owner *far,
+                            int64_t row)
 {
     const tti_share *share = share_of(x, h, far->owner_id);
     return far->message + head_bytes(share->n_groups, share->n_entries) +
@@ -77,33 +79,18 @@ void tti_wire_pack_heads(tt_exchange *x, tti_handle *h)
 
 /* ---- pieces ---- */
 
-static size_t piece_bytes(const tt_exchange *x, size_t bytes, size_t piece)
-{
-    size_t limit = x->world->piece_bytes, begin = piece * limit;
-    return bytes - begin < limit ? bytes - begin : limit;
-}
-
-static tt_status send_pieces(tt_exchange *x, tti_handle *h, const unsigned char *data, size_t bytes, int rank,
-                             int tag, MPI_Request *request, int *n_out)
+static tt_status send_pieces(tt_exchange *x, tti_handle *h, const unsigned char *data, size_t bytes,
+                             int rank, int tag, MPI_Request *request, int *n_out)
 {
     size_t n = tti_n_pieces(x->world, bytes);
     tti_count(h, TTI_COUNT_WIRE_OUT, bytes); /* before the peer can count it as received */
     tti_count(h, TTI_COUNT_MESSAGES, n);
     for (size_t i = 0; i < n; i++) {
-        TT_TRY(TT_MPI(MPI_Isend(data + i * x->world->piece_bytes, tti_int(piece_bytes(x, bytes, i)), MPI_BYTE,
-                                rank, tag, x->comm, &request[i])));
+        TT_TRY(TT_MPI(MPI_Isend(data + i * x->world->piece_bytes,
+                                tti_int(tti_piece_bytes(x->world, bytes, i)), MPI_BYTE, rank, tag,
+                                x->comm, &request[i])));
         *n_out = tti_int(i + 1);
     }
-    return TT_OK;
-}
-
-static tt_status test_all(MPI_Request *request, int n, bool *done_out)
-{
-    int done = 1;
-    if (n > 0) {
-        TT_TRY(TT_MPI(MPI_Testall(n, request, &done, MPI_STATUSES_IGNORE)));
-    }
-    *done_out = done != 0;
     return TT_OK;
 }
 
@@ -112,14 +99,16 @@ static tt_status test_all(MPI_Request *request, int n, bool *done_out)
 static tt_status post(tt_exchange *x, tti_handle *h)
 {
     unsigned char *back = tti_handle_part(x, x->world->rank, h->id) + x->layout.back;
-    for (int i = 0; i < x->n_far_owners; i++) { /* receives first: an answer must never be unexpected */
+    for (int i = 0; i < x->n_far_owners;
+         i++) { /* receives first: an answer must never be unexpected */
         tti_far_owner *f = &h->far_owner[i];
         unsigned char *at = back + share_of(x, h, f->owner_id)->back_begin - TTI_HEADER_BYTES;
         size_t n = tti_n_pieces(x->world, f->result_bytes);
         for (size_t p = 0; p < n; p++) {
-            TT_TRY(TT_MPI(MPI_Irecv(at + p * x->world->piece_bytes,
-                                    tti_int(piece_bytes(x, f->result_bytes, p)), MPI_BYTE, f->rank,
-                                    tag_of(h, RESULTS_TAG), x->comm, &f->receive[p])));
+            TT_TRY(
+                TT_MPI(MPI_Irecv(at + p * x->world->piece_bytes,
+                                 tti_int(tti_piece_bytes(x->world, f->result_bytes, p)), MPI_BYTE,
+                                 f->rank, tag_of(h, RESULTS_TAG), x->comm, &f->receive[p])));
         }
         f->n_receive = tti_int(n);
         f->is_receiving = true;
@@ -127,8 +116,8 @@ static tt_status post(tt_exchange *x, tti_handle *h)
     /* Each source begins with another owner, so that not all send to the same first. */
     for (int i = 0; i < x->n_far_owners; i++) {
         tti_far_owner *f = &h->far_owner[(i + x->source_id) % x->n_far_owners];
-        TT_TRY(send_pieces(x, h, f->message, f->message_bytes, f->rank, tag_of(h, ROWS_TAG), f->send,
-                           &f->n_send));
+        TT_TRY(send_pieces(x, h, f->message, f->message_bytes, f->rank, tag_of(h, ROWS_TAG),
+                           f->send, &f->n_send));
     }
     return TT_OK;
 }
@@ -136,14 +125,14 @@ static tt_status post(tt_exchange *x, tti_handle *h)
 static tt_status advance_owner(tt_exchange *x, tti_handle *h, tti_far_owner *f, bool *is_sending)
 {
     bool done = false;
-    TT_TRY(test_all(f->send, f->n_send, &done));
+    TT_TRY(tti_test_all(f->send, f->n_send, &done));
     if (done) {
         f->n_send = 0;
     } else {
         *is_sending = true;
     }
     if (f->is_receiving) {
-        TT_TRY(test_all(f->receive, f->n_receive, &done));
+        TT_TRY(tti_test_all(f->receive, f->n_receive, &done));
         if (done) {
             f->is_receiving = false;
             tti_count(h, TTI_COUNT_WIRE_IN, f->result_bytes);
@@ -156,19 +145,22 @@ static tt_status advance_owner(tt_exchange *x, tti_handle *h, tti_far_owner *f, 
 
 /* ---- owner side of progress ---- */
 
-static tt_status protocol_error(const tt_exchange *x, const tti_handle *h, int rank, const char *what,
-                                uint64_t got, uint64_t expected)
+static tt_status protocol_error(const tt_exchange *x, const tti_handle *h, int rank,
+                                const char *what, uint64_t got, uint64_t expected)
 {
     char a[TTI_NAME_BYTES], b[TTI_NAME_BYTES];
-    return TT_FAIL(TT_ERR_PROTOCOL, "exchange handle %d, use %llu: %s of the message from %s to %s is %llu, "
+    return TT_FAIL(TT_ERR_PROTOCOL,
+                   "exchange handle %d, use %llu: %s of the message from %s to %s is %llu, "
                    "expected %llu",
-                   h->id, (unsigned long long)h->use, what, tti_rank_name(x->world, rank, a, sizeof(a)),
+                   h->id, (unsigned long long)h->use, what,
+                   tti_rank_name(x->world, rank, a, sizeof(a)),
                    tti_rank_name(x->world, x->world->rank, b, sizeof(b)), (unsigned long long)got,
                    (unsigned long long)expected);
 }
 
 /* The first piece is here: how many follow? */
-static tt_status read_head(tt_exchange *x, tti_handle *h, tti_far_source *f, const MPI_Status *status)
+static tt_status read_head(tt_exchange *x, tti_handle *h, tti_far_source *f,
+                           const MPI_Status *status)
 {
     tti_wire_header header;
     int got = 0;
@@ -183,7 +175,7 @@ static tt_status read_head(tt_exchange *x, tti_handle *h, tti_far_source *f, con
     if (header.bytes < TTI_HEADER_BYTES || header.bytes > x->layout.message_bytes) {
         return protocol_error(x, h, f->rank, "length", header.bytes, x->layout.message_bytes);
     }
-    size_t first = piece_bytes(x, (size_t)header.bytes, 0);
+    size_t first = tti_piece_bytes(x->world, (size_t)header.bytes, 0);
     if ((size_t)got != first) {
         return protocol_error(x, h, f->rank, "first piece", (uint64_t)got, first);
     }
@@ -199,20 +191,21 @@ static tt_status advance_source(tt_exchange *x, tti_handle *h, tti_far_source *f
 {
     bool is_sent = false, is_here = false;
     int stage = atomic_load_explicit(&f->stage, memory_order_acquire), seen = stage;
-    TT_TRY(test_all(f->send, f->n_send, &is_sent));
+    TT_TRY(tti_test_all(f->send, f->n_send, &is_sent));
     if (is_sent) {
         f->n_send = 0;
     }
     if (stage == TTI_FAR_DONE) {
         /* The receive first: the next rows may follow the results at once. */
         TT_TRY(TT_MPI(MPI_Start(&f->receive[0])));
-        TT_TRY(send_pieces(x, h, f->results, f->result_bytes, f->rank, tag_of(h, RESULTS_TAG), f->send,
-                           &f->n_send));
+        TT_TRY(send_pieces(x, h, f->results, f->result_bytes, f->rank, tag_of(h, RESULTS_TAG),
+                           f->send, &f->n_send));
         is_sent = false;
         stage = TTI_FAR_HEAD;
         seen = stage;
         atomic_store_explicit(&h->is_sending, true, memory_order_relaxed);
-        atomic_store_explicit(&f->stage, stage, memory_order_release); /* is_sending first: see tti_wire_drain */
+        atomic_store_explicit(&f->stage, stage,
+                              memory_order_release); /* is_sending first: see tti_wire_drain */
         atomic_fetch_add_explicit(&x->world->n_events, 1, memory_order_relaxed);
     }
     if (stage == TTI_FAR_HEAD) {
@@ -225,7 +218,7 @@ static tt_status advance_source(tt_exchange *x, tti_handle *h, tti_far_source *f
         }
     }
     if (stage == TTI_FAR_REST) {
-        TT_TRY(test_all(f->receive + 1, f->n_receive - 1, &is_here));
+        TT_TRY(tti_test_all(f->receive + 1, f->n_receive - 1, &is_here));
         if (is_here) {
             stage = TTI_FAR_FULL;
         }
@@ -349,12 +342,13 @@ tt_status tti_wire_drain(tt_exchange *x, tti_handle *h)
 /* Times of another host's clock mean nothing here. */
 static bool is_due(const tt_world *world, const tti_wire_header *header, int rank)
 {
-    return world->real_node[rank] != world->real_node[world->rank] || tti_is_due(header->visible_ns);
+    return world->real_node[rank] != world->real_node[world->rank] ||
+           tti_is_due(header->visible_ns);
 }
 
 /* Fields that both kinds of message share. */
-static tt_status check_header(const tt_exchange *x, const tti_handle *h, const tti_wire_header *header,
-                              uint32_t magic, int rank)
+static tt_status check_header(const tt_exchange *x, const tti_handle *h,
+                              const tti_wire_header *header, uint32_t magic, int rank)
 {
     const struct {
         const char *what;
@@ -375,8 +369,8 @@ static tt_status check_header(const tt_exchange *x, const tti_handle *h, const t
 }
 
 /* Counts, groups and index of a message of rows. */
-static tt_status check_rows(const tt_exchange *x, const tti_handle *h, const tti_wire_header *header,
-                            const unsigned char *message, int rank)
+static tt_status check_rows(const tt_exchange *x, const tti_handle *h,
+                            const tti_wire_header *header, const unsigned char *message, int rank)
 {
     int64_t most = x->max_tokens * x->K;
     if (header->n_rows < 0 || header->n_rows > x->max_tokens) {
@@ -384,8 +378,8 @@ static tt_status check_rows(const tt_exchange *x, const tti_handle *h, const tti
                               (uint64_t)x->max_tokens);
     }
     if (header->n_entries < 0 || header->n_entries > most) {
-        return protocol_error(x, h, rank, "number of entries", (uint64_t)(uint32_t)header->n_entries,
-                              (uint64_t)most);
+        return protocol_error(x, h, rank, "number of entries",
+                              (uint64_t)(uint32_t)header->n_entries, (uint64_t)most);
     }
     if (header->n_groups < 0 || header->n_groups > header->n_entries) {
         return protocol_error(x, h, rank, "number of groups", (uint64_t)(uint32_t)header->n_groups,
@@ -407,7 +401,8 @@ static tt_status check_rows(const tt_exchange *x, const tti_handle *h, const tti
         sum += group[g].n;
     }
     if (sum != header->n_entries) {
-        return protocol_error(x, h, rank, "sum of groups", (uint64_t)sum, (uint64_t)header->n_entries);
+        return protocol_error(x, h, rank, "sum of groups", (uint64_t)sum,
+                              (uint64_t)header->n_entries);
     }
     for (int32_t e = 0; e < header->n_entries; e++) {
         if (index[e] < 0 || index[e] >= header->n_rows) {
@@ -459,7 +454,8 @@ tt_status tti_wire_arrive(tt_exchange *x, tti_handle *h, tti_far_source *far, bo
     return TT_OK;
 }
 
-tt_status tti_wire_returned(tt_exchange *x, tti_handle *h, tti_far_owner *far, bool *has_returned_out)
+tt_status tti_wire_returned(tt_exchange *x, tti_handle *h, tti_far_owner *far,
+                            bool *has_returned_out)
 {
     *has_returned_out = false;
     if (!atomic_load_explicit(&far->has_returned, memory_order_acquire)) {
@@ -468,18 +464,20 @@ tt_status tti_wire_returned(tt_exchange *x, tti_handle *h, tti_far_owner *far, b
     const tti_share *share = share_of(x, h, far->owner_id);
     tti_wire_header header;
     memcpy(&header,
-           tti_handle_part(x, x->world->rank, h->id) + x->layout.back + share->back_begin - TTI_HEADER_BYTES,
+           tti_handle_part(x, x->world->rank, h->id) + x->layout.back + share->back_begin -
+               TTI_HEADER_BYTES,
            sizeof(header));
     if (!is_due(x->world, &header, far->rank)) {
         return TT_OK;
     }
     TT_TRY(check_header(x, h, &header, results_magic, far->rank));
     if (header.bytes != far->result_bytes) {
-        return protocol_error(x, h, far->rank, "length of results", header.bytes, far->result_bytes);
+        return protocol_error(x, h, far->rank, "length of results", header.bytes,
+                              far->result_bytes);
     }
     if (header.n_entries != share->n_entries) {
-        return protocol_error(x, h, far->rank, "number of results", (uint64_t)(uint32_t)header.n_entries,
-                              (uint64_t)share->n_entries);
+        return protocol_error(x, h, far->rank, "number of results",
+                              (uint64_t)(uint32_t)header.n_entries, (uint64_t)share->n_entries);
     }
     *has_returned_out = true;
     return TT_OK;
@@ -496,8 +494,8 @@ tt_status tti_wire_open(tt_exchange *x, tti_handle *h)
         size_t bytes = x->layout.message_bytes, n = tti_n_pieces(x->world, bytes);
         for (size_t p = 0; p < n && st == TT_OK; p++) {
             st = TT_MPI(MPI_Recv_init(f->message + p * x->world->piece_bytes,
-                                      tti_int(piece_bytes(x, bytes, p)), MPI_BYTE, f->rank,
-                                      tag_of(h, ROWS_TAG), x->comm, &f->receive[p]));
+                                      tti_int(tti_piece_bytes(x->world, bytes, p)), MPI_BYTE,
+                                      f->rank, tag_of(h, ROWS_TAG), x->comm, &f->receive[p]));
         }
         if (st == TT_OK) {
             st = TT_MPI(MPI_Start(&f->receive[0]));

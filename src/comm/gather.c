@@ -11,7 +11,10 @@
 #include "tutti/memory.h"
 
 static const uint64_t gather_magic = 0x7475747469676174u; /* "tuttigat" */
-enum { N_REGIONS = 2, SMALL_FLOATS = 16384 /* below this waking threads costs more than the copy; a guess */ };
+enum {
+    N_REGIONS = 2,
+    SMALL_FLOATS = 16384 /* below this waking threads costs more than the copy; a guess */
+};
 
 /* First line of a region, and of a message. */
 typedef struct gather_head {
@@ -56,12 +59,16 @@ struct tt_gather {
     bool waits_for_readers;
     /* progress */
     tti_op op;
-    int send_to[N_REGIONS];             /* the reader of the use in each region; written before `posted` */
-    uint64_t posted_from[N_REGIONS];    /* of the caller's thread: the last use posted from each region */
-    _Atomic uint64_t posted;            /* release by the caller's thread: the last use whose messages may leave */
-    _Atomic uint64_t left[N_REGIONS];   /* release by progress: the last use of each region whose messages have all left */
-    _Atomic bool is_open;               /* between post and the end of exec */
-    uint64_t sent, sent_from[N_REGIONS]; /* of progress: the last use given to MPI; from each region */
+    int send_to[N_REGIONS]; /* the reader of the use in each region; written before `posted` */
+    uint64_t
+        posted_from[N_REGIONS]; /* of the caller's thread: the last use posted from each region */
+    _Atomic uint64_t
+        posted; /* release by the caller's thread: the last use whose messages may leave */
+    _Atomic uint64_t left
+        [N_REGIONS]; /* release by progress: the last use of each region whose messages have all left */
+    _Atomic bool is_open; /* between post and the end of exec */
+    uint64_t sent,
+        sent_from[N_REGIONS]; /* of progress: the last use given to MPI; from each region */
 };
 
 /* Window part: one line `done` (last use this rank has read), then the regions. */
@@ -92,12 +99,6 @@ static bool reads(int reader, int member)
 
 /* ---- progress of messages ---- */
 
-static size_t piece_bytes(const tt_gather *g, size_t bytes, size_t piece)
-{
-    size_t limit = g->world->piece_bytes, begin = piece * limit;
-    return bytes - begin < limit ? bytes - begin : limit;
-}
-
 static tt_status send_region(tt_gather *g, int region)
 {
     gather_head *head = region_of(g, g->near[g->me], region);
@@ -110,21 +111,12 @@ static tt_status send_region(tt_gather *g, int region)
         }
         int tag = (int)(f->n_out++ % N_REGIONS);
         for (size_t p = 0; p < n; p++) {
-            TT_TRY(TT_MPI(MPI_Isend(data + p * g->world->piece_bytes, tti_int(piece_bytes(g, bytes, p)),
-                                    MPI_BYTE, f->rank, tag, g->comm, &f->send[region][p])));
+            TT_TRY(TT_MPI(MPI_Isend(data + p * g->world->piece_bytes,
+                                    tti_int(tti_piece_bytes(g->world, bytes, p)), MPI_BYTE, f->rank,
+                                    tag, g->comm, &f->send[region][p])));
             f->n_send[region] = tti_int(p + 1);
         }
     }
-    return TT_OK;
-}
-
-static tt_status test_all(MPI_Request *request, int n, bool *done_out)
-{
-    int done = 1;
-    if (n > 0) {
-        TT_TRY(TT_MPI(MPI_Testall(n, request, &done, MPI_STATUSES_IGNORE)));
-    }
-    *done_out = done != 0;
     return TT_OK;
 }
 
@@ -136,11 +128,12 @@ static tt_status read_head(tt_gather *g, far_member *f, int slot, const MPI_Stat
     MPI_Get_count(status, MPI_BYTE, &got);
     memset(&head, 0, sizeof(head));
     memcpy(&head, f->buffer[slot], (size_t)got < sizeof(head) ? (size_t)got : sizeof(head));
-    bool is_sane = (size_t)got >= sizeof(head) && head.magic == gather_magic && head.n_floats >= 0 &&
-                   head.n_floats <= g->max_floats && head.rank == f->rank &&
-                   (size_t)got == piece_bytes(g, message_bytes(head.n_floats), 0);
-    TT_CHECK(is_sane, TT_ERR_PROTOCOL, "a message of %d bytes from %s to %s is no part of a gather of %lld floats",
-             got, tti_rank_name(g->world, f->rank, a, sizeof(a)),
+    bool is_sane = (size_t)got >= sizeof(head) && head.magic == gather_magic &&
+                   head.n_floats >= 0 && head.n_floats <= g->max_floats && head.rank == f->rank &&
+                   (size_t)got == tti_piece_bytes(g->world, message_bytes(head.n_floats), 0);
+    TT_CHECK(is_sane, TT_ERR_PROTOCOL,
+             "a message of %d bytes from %s to %s is no part of a gather of %lld floats", got,
+             tti_rank_name(g->world, f->rank, a, sizeof(a)),
              tti_rank_name(g->world, g->world->rank, b, sizeof(b)), (long long)g->max_floats);
     f->n_receive[slot] = tti_int(tti_n_pieces(g->world, message_bytes(head.n_floats)));
     for (int p = 1; p < f->n_receive[slot]; p++) {
@@ -170,7 +163,7 @@ static tt_status advance_slot(tt_gather *g, far_member *f, int slot)
         atomic_store_explicit(&f->stage[slot], stage, memory_order_relaxed);
     }
     if (stage == FAR_REST) {
-        TT_TRY(test_all(f->receive[slot] + 1, f->n_receive[slot] - 1, &is_here));
+        TT_TRY(tti_test_all(f->receive[slot] + 1, f->n_receive[slot] - 1, &is_here));
         if (is_here) {
             atomic_store_explicit(&f->stage[slot], FAR_HERE, memory_order_release);
             atomic_fetch_add_explicit(&g->world->n_events, 1, memory_order_relaxed);
@@ -183,7 +176,8 @@ static tt_status advance(tti_op *op)
 {
     tt_gather *g = op->arg;
     bool is_sending = false, is_open = atomic_load_explicit(&g->is_open, memory_order_acquire);
-    while (g->sent < atomic_load_explicit(&g->posted, memory_order_acquire)) { /* in the order of uses */
+    while (g->sent <
+           atomic_load_explicit(&g->posted, memory_order_acquire)) { /* in the order of uses */
         g->sent++;
         g->sent_from[g->sent % N_REGIONS] = g->sent;
         TT_TRY(send_region(g, (int)(g->sent % N_REGIONS)));
@@ -193,7 +187,7 @@ static tt_status advance(tti_op *op)
         for (int i = 0; i < g->n_far; i++) {
             far_member *f = &g->far[i];
             bool is_sent = false;
-            TT_TRY(test_all(f->send[p], f->n_send[p], &is_sent));
+            TT_TRY(tti_test_all(f->send[p], f->n_send[p], &is_sent));
             f->n_send[p] = is_sent ? 0 : f->n_send[p];
             has_left = has_left && is_sent;
             TT_TRY(advance_slot(g, f, p));
@@ -308,7 +302,8 @@ static far_member *far_of(tt_gather *g, int member)
 }
 
 /* Where a member's rectangle is now; NULL if it is not here (or not due) yet. */
-static tt_status find_data(tt_gather *g, int region, int member, const tt_rect *rect, const float **data_out)
+static tt_status find_data(tt_gather *g, int region, int member, const tt_rect *rect,
+                           const float **data_out)
 {
     gather_head *head = NULL;
     *data_out = NULL;
@@ -325,7 +320,8 @@ static tt_status find_data(tt_gather *g, int region, int member, const tt_rect *
         }
         head = (gather_head *)(void *)f->buffer[slot];
     }
-    bool is_one_clock = g->world->real_node[g->member[member]] == g->world->real_node[g->world->rank];
+    bool is_one_clock =
+        g->world->real_node[g->member[member]] == g->world->real_node[g->world->rank];
     if (is_one_clock && head->visible_ns != 0 && tt_now_ns() < head->visible_ns) {
         return TT_OK;
     }
@@ -358,7 +354,8 @@ typedef struct copy_task {
     const tt_rect *rect; /* rect[n] */
 } copy_task;
 
-static void copy_rows(float *full, int64_t ld, const tt_rect *rect, const float *data, int64_t begin, int64_t end)
+static void copy_rows(float *full, int64_t ld, const tt_rect *rect, const float *data,
+                      int64_t begin, int64_t end)
 {
     for (int64_t r = begin; r < end && rect->n_cols > 0; r++) {
         memcpy(full + (rect->row + r) * ld + rect->col, data + r * rect->n_cols,
@@ -372,7 +369,8 @@ static void copy_part(void *arg, int thread_id, int n_threads)
     const copy_task *task = arg;
     for (int m = 0; m < task->g->n; m++) {
         const float *data = NULL;
-        if (m != task->g->me && find_data(task->g, task->region, m, &task->rect[m], &data) == TT_OK && data) {
+        if (m != task->g->me &&
+            find_data(task->g, task->region, m, &task->rect[m], &data) == TT_OK && data) {
             int64_t begin = 0, end = 0;
             tt_split(task->rect[m].n_rows, n_threads, thread_id, &begin, &end);
             copy_rows(task->full, task->ld, &task->rect[m], data, begin, end);
@@ -407,26 +405,29 @@ static tt_status take_in(tt_gather *g, const copy_task *task, bool is_shared)
     return TT_OK;
 }
 
-static tt_status check_rects(const tt_gather *g, int64_t ld, const tt_rect *rect, int reader, int64_t *n_floats_out)
+static tt_status check_rects(const tt_gather *g, int64_t ld, const tt_rect *rect, int reader,
+                             int64_t *n_floats_out)
 {
-    TT_CHECK(reader == TT_GATHER_ALL || (reader >= 0 && reader < g->n), TT_ERR_ARG, "reader %d of %d members",
-             reader, g->n);
+    TT_CHECK(reader == TT_GATHER_ALL || (reader >= 0 && reader < g->n), TT_ERR_ARG,
+             "reader %d of %d members", reader, g->n);
     *n_floats_out = 0;
     for (int m = 0; m < g->n; m++) {
         const tt_rect *r = &rect[m];
-        TT_CHECK(r->row >= 0 && r->n_rows >= 0 && r->col >= 0 && r->n_cols >= 0 && r->n_cols <= ld - r->col,
+        TT_CHECK(r->row >= 0 && r->n_rows >= 0 && r->col >= 0 && r->n_cols >= 0 &&
+                     r->n_cols <= ld - r->col,
                  TT_ERR_ARG, "rectangle %d: rows %lld + %lld, columns %lld + %lld of %lld", m,
                  (long long)r->row, (long long)r->n_rows, (long long)r->col, (long long)r->n_cols,
                  (long long)ld);
         TT_CHECK(r->n_cols == 0 || r->n_rows <= g->max_floats / r->n_cols, TT_ERR_CAPACITY,
-                 "rectangle %d of %lld x %lld floats, the gather was made for %lld", m, (long long)r->n_rows,
-                 (long long)r->n_cols, (long long)g->max_floats);
+                 "rectangle %d of %lld x %lld floats, the gather was made for %lld", m,
+                 (long long)r->n_rows, (long long)r->n_cols, (long long)g->max_floats);
         *n_floats_out += r->n_rows * r->n_cols;
     }
     return TT_OK;
 }
 
-static tt_status exec(tt_gather *g, float *full, int64_t ld, const tt_rect *rect, int reader, tt_stream *compute)
+static tt_status exec(tt_gather *g, float *full, int64_t ld, const tt_rect *rect, int reader,
+                      tt_stream *compute)
 {
     int64_t n_floats = 0;
     TT_TRY(tt_world_error(g->world));
@@ -465,8 +466,8 @@ static tt_status exec(tt_gather *g, float *full, int64_t ld, const tt_rect *rect
     return TT_OK;
 }
 
-tt_status tt_gather_exec(tt_gather *gather, float *full, int64_t ld, const tt_rect *rect, int reader,
-                         tt_stream *compute)
+tt_status tt_gather_exec(tt_gather *gather, float *full, int64_t ld, const tt_rect *rect,
+                         int reader, tt_stream *compute)
 {
     if (gather->n <= 1) {
         return TT_OK;
@@ -494,14 +495,15 @@ static group_key key_of(const int *members, int n, int64_t max_floats)
 static tt_status check_members(const tt_world *world, const int *members, int n, int64_t max_floats)
 {
     int found = 0;
-    TT_CHECK(n >= 0 && n <= world->size && max_floats >= 0 && max_floats <= INT64_MAX / 64, TT_ERR_ARG,
-             "a gather of %d members with %lld floats", n, (long long)max_floats);
+    TT_CHECK(n >= 0 && n <= world->size && max_floats >= 0 && max_floats <= INT64_MAX / 64,
+             TT_ERR_ARG, "a gather of %d members with %lld floats", n, (long long)max_floats);
     for (int i = 0; i < n; i++) {
-        TT_CHECK(members[i] >= 0 && members[i] < world->size, TT_ERR_ARG, "gather member %d is rank %d of %d", i,
-                 members[i], world->size);
+        TT_CHECK(members[i] >= 0 && members[i] < world->size, TT_ERR_ARG,
+                 "gather member %d is rank %d of %d", i, members[i], world->size);
         found += members[i] == world->rank;
         for (int j = 0; j < i; j++) {
-            TT_CHECK(members[i] != members[j], TT_ERR_ARG, "rank %d is twice in a gather", members[i]);
+            TT_CHECK(members[i] != members[j], TT_ERR_ARG, "rank %d is twice in a gather",
+                     members[i]);
         }
     }
     TT_CHECK(n == 0 || found == 1, TT_ERR_ARG, "rank %d is not in its own gather", world->rank);
@@ -509,14 +511,15 @@ static tt_status check_members(const tt_world *world, const int *members, int n,
 }
 
 /* All members of my group must have passed the same list and size. */
-static tt_status check_group(tt_world *world, const int *members, int n, int64_t max_floats, const group_key *all)
+static tt_status check_group(tt_world *world, const int *members, int n, int64_t max_floats,
+                             const group_key *all)
 {
     group_key mine = key_of(members, n, max_floats);
     for (int i = 0; i < n; i++) {
         const group_key *k = &all[members[i]];
         char a[TTI_NAME_BYTES], b[TTI_NAME_BYTES];
-        TT_CHECK(k->n == mine.n && k->max_floats == mine.max_floats && k->hash == mine.hash, TT_ERR_MISMATCH,
-                 "members or size of a gather differ between %s and %s",
+        TT_CHECK(k->n == mine.n && k->max_floats == mine.max_floats && k->hash == mine.hash,
+                 TT_ERR_MISMATCH, "members or size of a gather differ between %s and %s",
                  tti_rank_name(world, world->rank, a, sizeof(a)),
                  tti_rank_name(world, members[i], b, sizeof(b)));
     }
@@ -528,10 +531,11 @@ static tt_status alloc_far(tt_gather *g)
     if (g->n_far == 0) {
         return TT_OK;
     }
-    size_t bytes = tti_align(message_bytes(g->max_floats)), n_pieces = tti_n_pieces(g->world, bytes);
+    size_t bytes = tti_align(message_bytes(g->max_floats)),
+           n_pieces = tti_n_pieces(g->world, bytes);
     void *data = NULL;
-    TT_TRY(tt_memory_alloc("gather receive buffers", (size_t)g->n_far * N_REGIONS * bytes, TT_MEMORY_ANY_NODE,
-                           &data));
+    TT_TRY(tt_memory_alloc("gather receive buffers", (size_t)g->n_far * N_REGIONS * bytes,
+                           TT_MEMORY_ANY_NODE, &data));
     g->buffers = data;
     for (int i = 0; i < g->n_far; i++) {
         for (int p = 0; p < N_REGIONS; p++) {
@@ -548,7 +552,8 @@ static tt_status alloc_far(tt_gather *g)
     return TT_OK;
 }
 
-static tt_status alloc_gather(tt_world *world, const int *members, int n, int64_t max_floats, tt_gather **g_out)
+static tt_status alloc_gather(tt_world *world, const int *members, int n, int64_t max_floats,
+                              tt_gather **g_out)
 {
     tt_gather *g = calloc(1, sizeof(*g));
     TT_CHECK(g, TT_ERR_NOMEM, "no memory for a gather");
@@ -565,7 +570,8 @@ static tt_status alloc_gather(tt_world *world, const int *members, int n, int64_
     g->near = calloc((size_t)n, sizeof(*g->near));
     g->missing = calloc((size_t)n, sizeof(*g->missing));
     g->far = calloc((size_t)n, sizeof(*g->far));
-    TT_CHECK(g->member && g->near && g->missing && g->far, TT_ERR_NOMEM, "no memory for a gather of %d", n);
+    TT_CHECK(g->member && g->near && g->missing && g->far, TT_ERR_NOMEM,
+             "no memory for a gather of %d", n);
     for (int i = 0; i < n; i++) {
         g->member[i] = members[i];
         g->me = members[i] == world->rank ? i : g->me;
@@ -587,8 +593,8 @@ static tt_status open_far(tt_gather *g)
         for (int p = 0; p < N_REGIONS && st == TT_OK; p++) {
             for (size_t q = 0; q < n_pieces && st == TT_OK; q++) {
                 st = TT_MPI(MPI_Recv_init(f->buffer[p] + q * g->world->piece_bytes,
-                                          tti_int(piece_bytes(g, bytes, q)), MPI_BYTE, f->rank, p, g->comm,
-                                          &f->receive[p][q]));
+                                          tti_int(tti_piece_bytes(g->world, bytes, q)), MPI_BYTE,
+                                          f->rank, p, g->comm, &f->receive[p][q]));
             }
             if (st == TT_OK) {
                 st = TT_MPI(MPI_Start(&f->receive[p][0]));
@@ -617,11 +623,13 @@ static tt_status open_gather(tt_gather *g)
     return tt_world_agree(g->world, open_far(g));
 }
 
-tt_status tt_gather_create(tt_world *world, const int *members, int n, int64_t max_floats, tt_gather **gather_out)
+tt_status tt_gather_create(tt_world *world, const int *members, int n, int64_t max_floats,
+                           tt_gather **gather_out)
 {
     tt_gather *g = NULL;
     group_key *all = calloc((size_t)world->size, sizeof(*all));
-    tt_status st = all ? check_members(world, members, n, max_floats) : TT_FAIL(TT_ERR_NOMEM, "no memory");
+    tt_status st =
+        all ? check_members(world, members, n, max_floats) : TT_FAIL(TT_ERR_NOMEM, "no memory");
     st = tt_world_agree(world, st);
     int64_t largest = n;
     if (st == TT_OK) {
@@ -666,7 +674,8 @@ static void close_far(tt_gather *g)
                 if (f->send[p][q] != MPI_REQUEST_NULL) {
                     MPI_Wait(&f->send[p][q], MPI_STATUS_IGNORE); /* its receive is posted */
                 }
-                if (q == 0 && atomic_load(&f->stage[p]) == FAR_HEAD && f->receive[p][q] != MPI_REQUEST_NULL) {
+                if (q == 0 && atomic_load(&f->stage[p]) == FAR_HEAD &&
+                    f->receive[p][q] != MPI_REQUEST_NULL) {
                     MPI_Cancel(&f->receive[p][q]);
                     MPI_Wait(&f->receive[p][q], MPI_STATUS_IGNORE);
                 }
@@ -704,7 +713,8 @@ void tt_gather_destroy(tt_gather **gather)
                 free(g->far[i].send[p]);
             }
         }
-        tt_memory_free(g->buffers, (size_t)g->n_far * N_REGIONS * tti_align(message_bytes(g->max_floats)));
+        tt_memory_free(g->buffers,
+                       (size_t)g->n_far * N_REGIONS * tti_align(message_bytes(g->max_floats)));
     }
     free(g->far);
     free(g->member);

@@ -25,10 +25,12 @@ tt_status tt_launch_check(int world_size)
         const char *advice;
     } sources[] = {
         {"OMPI_COMM_WORLD_SIZE", "build tutti with the MPI whose mpirun starts it"},
-        {"PMI_SIZE", "start it with the mpiexec of the MPI that tutti was built with, or with srun --mpi=pmi2 "
-                     "or --mpi=pmix as that MPI needs"},
+        {"PMI_SIZE",
+         "start it with the mpiexec of the MPI that tutti was built with, or with srun --mpi=pmi2 "
+         "or --mpi=pmix as that MPI needs"},
         {"PMIX_SIZE", "start it with the mpirun of the MPI that tutti was built with"},
-        {"SLURM_STEP_NUM_TASKS", "use srun --mpi=pmix (srun --mpi=list shows what there is) or mpirun"},
+        {"SLURM_STEP_NUM_TASKS",
+         "use srun --mpi=pmix (srun --mpi=list shows what there is) or mpirun"},
     };
     /* A job that mpirun made itself is whole, whatever step its daemons run in. */
     if (world_size > 1 && read_size("OMPI_COMM_WORLD_SIZE") == world_size) {
@@ -37,7 +39,8 @@ tt_status tt_launch_check(int world_size)
     for (size_t i = 0; i < sizeof(sources) / sizeof(sources[0]); i++) {
         int started = read_size(sources[i].name);
         TT_CHECK(started <= world_size, TT_ERR_USAGE,
-                 "the launcher started %d processes (%s), but MPI sees a world of %d: they do not know of each "
+                 "the launcher started %d processes (%s), but MPI sees a world of %d: they do not "
+                 "know of each "
                  "other; %s",
                  started, sources[i].name, world_size, sources[i].advice);
     }

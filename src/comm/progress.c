@@ -5,7 +5,9 @@
  * world's operations are advanced there and nowhere else. */
 #include "comm_internal.h"
 
-enum { TALK_PERIOD = 32 }; /* calls of progress per look for questions of peers: they may wait some microseconds */
+enum {
+    TALK_PERIOD = 32
+}; /* calls of progress per look for questions of peers: they may wait some microseconds */
 
 tt_status tti_mpi_status(int code, const char *call, const char *file, int line)
 {
@@ -17,6 +19,16 @@ tt_status tti_mpi_status(int code, const char *call, const char *file, int line)
     int length = 0;
     MPI_Error_string(code, text, &length);
     return tt_status_fail(TT_ERR_MPI, file, line, "MPI failed: %s, in %.100s", text, call);
+}
+
+tt_status tti_test_all(MPI_Request *request, int n, bool *done_out)
+{
+    int done = 1;
+    if (n > 0) {
+        TT_TRY(TT_MPI(MPI_Testall(n, request, &done, MPI_STATUSES_IGNORE)));
+    }
+    *done_out = done != 0;
+    return TT_OK;
 }
 
 int tti_int(size_t count)
@@ -96,7 +108,8 @@ void tti_op_rest(tt_world *world, tti_op *op)
 static void advance(tt_world *world)
 {
     uint32_t turn = atomic_load_explicit(&world->turn, memory_order_relaxed);
-    atomic_store_explicit(&world->turn, turn + 1, memory_order_relaxed); /* a lost count does no harm */
+    atomic_store_explicit(&world->turn, turn + 1,
+                          memory_order_relaxed); /* a lost count does no harm */
     bool is_busy = atomic_load_explicit(&world->n_busy, memory_order_acquire) > 0;
     bool is_talk_turn = turn % TALK_PERIOD == 0;
     if ((!is_busy && !is_talk_turn) || !try_lock(world)) {

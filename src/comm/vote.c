@@ -50,8 +50,8 @@ static tt_status fold_node(tt_world *world, uint64_t seq, int n, int64_t *value)
         const tti_vote_slot *slot = &world->page[i]->vote[seq & 1];
         char a[TTI_NAME_BYTES], b[TTI_NAME_BYTES];
         TT_CHECK(slot->n == n, TT_ERR_PROTOCOL, "vote %llu has %d numbers on %s and %d on %s",
-                 (unsigned long long)seq, n, tti_rank_name(world, world->rank, a, sizeof(a)), (int)slot->n,
-                 tti_rank_name(world, world->peer[i], b, sizeof(b)));
+                 (unsigned long long)seq, n, tti_rank_name(world, world->rank, a, sizeof(a)),
+                 (int)slot->n, tti_rank_name(world, world->peer[i], b, sizeof(b)));
         fold(value, slot->value, n);
     }
     return TT_OK;
@@ -71,7 +71,8 @@ static tt_status send_to_leaders(tt_world *world)
         out->value[i] = INT64_MIN;
     }
     TT_TRY(fold_node(world, vote->current, vote->current_n, out->value));
-    for (int step = 1; step < world->n_nodes; step++) { /* rotated, so that not all begin with the same */
+    for (int step = 1; step < world->n_nodes;
+         step++) { /* rotated, so that not all begin with the same */
         int node = (my_node(world) + step) % world->n_nodes;
         TT_TRY(TT_MPI(MPI_Isend(out, (int)sizeof(*out), MPI_BYTE, world->node_first[node], VOTE_TAG,
                                 vote->comm, &vote->send[parity][node])));
@@ -90,10 +91,11 @@ static tt_status receive_from(tt_world *world, int node, bool *is_here_out)
     }
     const tti_vote_message *in = &vote->in[node];
     char name[TTI_NAME_BYTES], mine[TTI_NAME_BYTES];
-    TT_CHECK(in->magic == vote_magic && in->seq == vote->current && in->n == vote->current_n, TT_ERR_PROTOCOL,
-             "%s is at vote %llu with %d numbers, but %s sent vote %llu with %lld",
-             tti_rank_name(world, world->rank, mine, sizeof(mine)), (unsigned long long)vote->current,
-             vote->current_n, tti_rank_name(world, world->node_first[node], name, sizeof(name)),
+    TT_CHECK(in->magic == vote_magic && in->seq == vote->current && in->n == vote->current_n,
+             TT_ERR_PROTOCOL, "%s is at vote %llu with %d numbers, but %s sent vote %llu with %lld",
+             tti_rank_name(world, world->rank, mine, sizeof(mine)),
+             (unsigned long long)vote->current, vote->current_n,
+             tti_rank_name(world, world->node_first[node], name, sizeof(name)),
              (unsigned long long)in->seq, (long long)in->n);
     fold(vote->others, in->value, vote->current_n);
     /* The next message of this peer belongs to the next vote: it is not looked at before that. */
@@ -137,7 +139,8 @@ static tt_status receive_all(tt_world *world, bool *all_out)
     tti_vote *vote = &world->vote;
     *all_out = true;
     for (int node = 0; node < world->n_nodes; node++) {
-        bool got = node == my_node(world) || atomic_load_explicit(&vote->got[node], memory_order_relaxed);
+        bool got =
+            node == my_node(world) || atomic_load_explicit(&vote->got[node], memory_order_relaxed);
         if (!got) {
             TT_TRY(receive_from(world, node, &got));
             atomic_store_explicit(&vote->got[node], got, memory_order_relaxed);
@@ -328,7 +331,8 @@ void tti_vote_close(tt_world *world)
             MPI_Wait(&vote->receive[node], MPI_STATUS_IGNORE);
             MPI_Request_free(&vote->receive[node]);
         }
-        for (int parity = 0; parity < 2; parity++) { /* read by their receivers: all ranks are past the barrier */
+        for (int parity = 0; parity < 2;
+             parity++) { /* read by their receivers: all ranks are past the barrier */
             if (vote->send[parity][node] != MPI_REQUEST_NULL) {
                 MPI_Wait(&vote->send[parity][node], MPI_STATUS_IGNORE);
             }

@@ -49,11 +49,12 @@ static tt_status check_space(tt_world *world, const char *what, size_t bytes)
             }
         }
         if (sum > space) {
-            st = TT_FAIL(TT_ERR_NOMEM,
-                         "%s need %llu bytes of %s for the %d ranks of %s, but %llu are free: enlarge it "
-                         "(mount -o remount,size=..., docker --shm-size) or lower the batch",
-                         what, (unsigned long long)sum, shm_path, n_ranks, world->host[world->rank],
-                         (unsigned long long)space);
+            st = TT_FAIL(
+                TT_ERR_NOMEM,
+                "%s need %llu bytes of %s for the %d ranks of %s, but %llu are free: enlarge it "
+                "(mount -o remount,size=..., docker --shm-size) or lower the batch",
+                what, (unsigned long long)sum, shm_path, n_ranks, world->host[world->rank],
+                (unsigned long long)space);
         }
         st = tt_world_agree(world, st);
     }
@@ -88,8 +89,7 @@ static tt_status allocate(tt_world *world, size_t bytes, tti_window *window)
     for (int i = 0; i < world->n_peers; i++) {
         MPI_Aint part_bytes = 0;
         int unit = 0;
-        TT_TRY(TT_MPI(
-            MPI_Win_shared_query(window->win, i, &part_bytes, &unit, &window->base[i])));
+        TT_TRY(TT_MPI(MPI_Win_shared_query(window->win, i, &part_bytes, &unit, &window->base[i])));
         window->base[i] = align_part(window->base[i]);
     }
     memset(align_part(mine), 0, bytes);

@@ -13,11 +13,12 @@
 
 static const double default_deadline_s = 60.0;
 enum {
-    THREAD_MODE_CORES = 8,       /* from here on a core for communication costs less than polling; a guess */
-    MAX_PIECE_BYTES = 1 << 30,   /* MPI counts are int; 1 GiB leaves room and is a usual safe limit */
-    MIN_PIECE_BYTES = 256,       /* must hold any header of this room */
-    GRACE_PART = 4,              /* this part of the deadline, */
-    MAX_GRACE_NS = 1000000000    /* at most 1 s, is spent on asking who is alive */
+    THREAD_MODE_CORES =
+        8, /* from here on a core for communication costs less than polling; a guess */
+    MAX_PIECE_BYTES = 1 << 30, /* MPI counts are int; 1 GiB leaves room and is a usual safe limit */
+    MIN_PIECE_BYTES = 256,     /* must hold any header of this room */
+    GRACE_PART = 4,            /* this part of the deadline, */
+    MAX_GRACE_NS = 1000000000  /* at most 1 s, is spent on asking who is alive */
 };
 
 static tt_world *broken_worlds; /* keeps them reachable */
@@ -85,7 +86,8 @@ static tt_status read_params(tt_world *world, const tt_world_params *params, hel
 {
     static const tt_world_params defaults = {.comm_cpu = -1};
     const tt_world_params *p = params ? params : &defaults;
-    TT_CHECK(p->deadline_s >= 0.0 && p->deadline_s < 1e9, TT_ERR_ARG, "deadline %g s", p->deadline_s);
+    TT_CHECK(p->deadline_s >= 0.0 && p->deadline_s < 1e9, TT_ERR_ARG, "deadline %g s",
+             p->deadline_s);
     TT_CHECK(p->delay_ns >= 0, TT_ERR_ARG, "injected delay %lld ns", (long long)p->delay_ns);
     double deadline_s = p->deadline_s > 0.0 ? p->deadline_s : default_deadline_s;
     world->deadline_ns = (uint64_t)(deadline_s * 1e9);
@@ -105,12 +107,13 @@ static tt_status read_params(tt_world *world, const tt_world_params *params, hel
     MPI_Query_thread(&level);
     world->mode = p->progress;
     if (world->mode == TT_PROGRESS_AUTO) {
-        world->mode = level < MPI_THREAD_SERIALIZED       ? TT_PROGRESS_CALLER
+        world->mode = level < MPI_THREAD_SERIALIZED     ? TT_PROGRESS_CALLER
                       : p->n_cores >= THREAD_MODE_CORES ? TT_PROGRESS_THREAD
                                                         : TT_PROGRESS_POLLED;
     }
     TT_CHECK(world->mode == TT_PROGRESS_CALLER || level >= MPI_THREAD_SERIALIZED, TT_ERR_USAGE,
-             "this progress mode needs MPI_THREAD_SERIALIZED, MPI was started with level %d", level);
+             "this progress mode needs MPI_THREAD_SERIALIZED, MPI was started with level %d",
+             level);
 
     const char *fake = getenv("TUTTI_FAKE_NODES");
     if (p->fake_node) {
@@ -194,8 +197,8 @@ static tt_status meet(tt_world *world, const tt_world_params *params)
     }
     st = first_agree(world->comm, st);
     if (st == TT_OK) {
-        st = TT_MPI(
-            MPI_Comm_split_type(world->comm, MPI_COMM_TYPE_SHARED, world->rank, MPI_INFO_NULL, &real));
+        st = TT_MPI(MPI_Comm_split_type(world->comm, MPI_COMM_TYPE_SHARED, world->rank,
+                                        MPI_INFO_NULL, &real));
     }
     if (st == TT_OK) {
         int rank = world->rank, lowest = 0;

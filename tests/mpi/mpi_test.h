@@ -89,8 +89,8 @@ static inline int64_t test_below(uint64_t *state, int64_t n)
 enum { TEST_SPLITS = 5, TEST_MAX_RANKS = 64 };
 static inline const char *test_split(int split, int size, int *fake_node)
 {
-    static const char *const names[TEST_SPLITS] = {"one node", "3 to 5", "1 and the rest", "round-robin",
-                                                   "a node each"};
+    static const char *const names[TEST_SPLITS] = {"one node", "3 to 5", "1 and the rest",
+                                                   "round-robin", "a node each"};
     for (int r = 0; r < size; r++) {
         int part[TEST_SPLITS] = {0, r >= (size * 3) / 8, r >= 1, r % 2, r};
         fake_node[r] = part[split];

@@ -9,8 +9,18 @@
 #include "tutti/exchange.h"
 #include "ttk.h"
 
-typedef enum wait_kind { WAIT_BARRIER, WAIT_AGREE, WAIT_BCAST, WAIT_RECV, WAIT_VOTE, WAIT_GATHER, WAIT_EXCHANGE, WAIT_KINDS } wait_kind;
-static const char *const wait_names[WAIT_KINDS] = {"barrier", "agree", "bcast", "recv", "vote", "gather", "exchange"};
+typedef enum wait_kind {
+    WAIT_BARRIER,
+    WAIT_AGREE,
+    WAIT_BCAST,
+    WAIT_RECV,
+    WAIT_VOTE,
+    WAIT_GATHER,
+    WAIT_EXCHANGE,
+    WAIT_KINDS
+} wait_kind;
+static const char *const wait_names[WAIT_KINDS] = {"barrier", "agree",  "bcast",   "recv",
+                                                   "vote",    "gather", "exchange"};
 
 typedef struct scenario {
     wait_kind kind;
@@ -34,7 +44,13 @@ static void make_objects(tt_world *world, objects *o)
         all[r] = rank[r] = r;
         local[r] = 0;
     }
-    tt_exchange_params p = {.H = 8, .K = 2, .max_tokens = 4, .source = all, .n_sources = test_size, .owner = all, .n_owners = test_size};
+    tt_exchange_params p = {.H = 8,
+                            .K = 2,
+                            .max_tokens = 4,
+                            .source = all,
+                            .n_sources = test_size,
+                            .owner = all,
+                            .n_owners = test_size};
     MUST(tt_gather_create(world, all, test_size, 4, &o->gather));
     MUST(tt_exchange_create(world, &p, &o->exchange));
     MUST(tt_exchange_set_owners(o->exchange, &(tt_owner_map){test_size, rank, local}, 1));
@@ -79,8 +95,9 @@ static tt_status one_wait(tt_world *world, const objects *o, const scenario *s)
     case WAIT_BCAST:
         return tt_world_bcast(world, &value, sizeof(value), s->victim);
     case WAIT_RECV:
-        return test_rank == (s->victim + 1) % test_size ? tt_world_recv(world, s->victim, 3, &value, sizeof(value))
-                                                        : tt_world_barrier(world);
+        return test_rank == (s->victim + 1) % test_size
+                   ? tt_world_recv(world, s->victim, 3, &value, sizeof(value))
+                   : tt_world_barrier(world);
     case WAIT_VOTE:
         TT_TRY(tt_vote_begin(world, &value, 1));
         return tt_vote_end(world, &value);
@@ -105,7 +122,8 @@ static tt_world *make_world(int split, tt_progress progress)
     int fake[TEST_MAX_RANKS];
     tt_world *world = NULL;
     test_split(split, test_size, fake);
-    tt_world_params p = {.progress = progress, .deadline_s = deadline_s, .comm_cpu = -1, .fake_node = fake};
+    tt_world_params p = {
+        .progress = progress, .deadline_s = deadline_s, .comm_cpu = -1, .fake_node = fake};
     MUST(tt_world_create(MPI_COMM_WORLD, &p, &world));
     return world;
 }
@@ -127,13 +145,15 @@ static void run_scenario(const scenario *s)
         } else {
             usleep((useconds_t)(deadline_s * 1.8e6));
         }
-        for (int turn = 0; turn < 2000 && !tt_world_is_broken(world); turn++) { /* it is told on its next progress */
+        for (int turn = 0; turn < 2000 && !tt_world_is_broken(world);
+             turn++) { /* it is told on its next progress */
             for (int i = 0; i < 100; i++) {
                 tt_world_progress(world);
             }
             usleep(1000);
         }
-        CHECK(tt_world_barrier(world) == TT_ERR_TIMEOUT, "%s: the group is given up", wait_names[s->kind]);
+        CHECK(tt_world_barrier(world) == TT_ERR_TIMEOUT, "%s: the group is given up",
+              wait_names[s->kind]);
     } else {
         double begin = MPI_Wtime();
         tt_status st = one_wait(world, &o, s);
@@ -141,20 +161,24 @@ static void run_scenario(const scenario *s)
         char name[TEST_MAX_RANKS], host[80];
         snprintf(name, sizeof(name), "rank %d (", s->victim);
         snprintf(host, sizeof(host), "(%s)", tt_world_host(world, s->victim));
-        CHECK(st == TT_ERR_TIMEOUT, "%s, split %d: %s", wait_names[s->kind], s->split, tt_status_name(st));
+        CHECK(st == TT_ERR_TIMEOUT, "%s, split %d: %s", wait_names[s->kind], s->split,
+              tt_status_name(st));
         const char *found = strstr(tt_status_message(), " for ");
-        CHECK(found && strncmp(found + 5, name, strlen(name)) == 0 && strstr(found, host), "%s, split %d: '%s' should name %s",
-              wait_names[s->kind], s->split, tt_status_message(), name);
+        CHECK(found && strncmp(found + 5, name, strlen(name)) == 0 && strstr(found, host),
+              "%s, split %d: '%s' should name %s", wait_names[s->kind], s->split,
+              tt_status_message(), name);
         for (int r = 0; r < test_size && found; r++) { /* nobody else */
             char other[32], *hit;
             snprintf(other, sizeof(other), "rank %d (", r);
             hit = strstr(found, other);
-            CHECK(r == s->victim || !hit || strncmp(hit - 9, "found by ", 9) == 0, "%s, split %d: '%s' names rank %d", wait_names[s->kind],
-                  s->split, tt_status_message(), r);
+            CHECK(r == s->victim || !hit || strncmp(hit - 9, "found by ", 9) == 0,
+                  "%s, split %d: '%s' names rank %d", wait_names[s->kind], s->split,
+                  tt_status_message(), r);
         }
         CHECK(spent < deadline_s * 1.5, "%s: %g s", wait_names[s->kind], spent);
         /* From here on only local calls and destroy. */
-        CHECK(tt_world_is_broken(world) && tt_world_barrier(world) == TT_ERR_TIMEOUT, "%s: stays broken", wait_names[s->kind]);
+        CHECK(tt_world_is_broken(world) && tt_world_barrier(world) == TT_ERR_TIMEOUT,
+              "%s: stays broken", wait_names[s->kind]);
         if (s->stops && test_rank == (s->victim + 1) % test_size) {
             usleep(200000); /* the others must find it stopped, too */
             kill((pid_t)pids[s->victim], SIGCONT);
@@ -173,9 +197,11 @@ static void failure_travels(int split)
     make_objects(world, &o);
     MUST(use_exchange(o.exchange, TT_OK));
     double begin = MPI_Wtime();
-    tt_status st = use_exchange(o.exchange, test_rank == 1 ? TT_FAIL(TT_ERR_NUMERIC, "NaN in layer 3") : TT_OK);
+    tt_status st = use_exchange(o.exchange,
+                                test_rank == 1 ? TT_FAIL(TT_ERR_NUMERIC, "NaN in layer 3") : TT_OK);
     CHECK(st == TT_ERR_PEER, "split %d: %s", split, tt_status_name(st));
-    CHECK(strstr(tt_status_message(), "rank 1 (") && strstr(tt_status_message(), "NaN in layer 3"), "%s", tt_status_message());
+    CHECK(strstr(tt_status_message(), "rank 1 (") && strstr(tt_status_message(), "NaN in layer 3"),
+          "%s", tt_status_message());
     CHECK(MPI_Wtime() - begin < deadline_s, "at once");
     destroy_objects(&o);
     tt_world_destroy(&world);
@@ -186,11 +212,15 @@ int main(int argc, char **argv)
 {
     static const scenario scenarios[] = {
         {WAIT_BARRIER, 2, 2, true, TT_PROGRESS_CALLER},
-        {WAIT_AGREE, 3, 1, false, TT_PROGRESS_POLLED},  {WAIT_BCAST, 2, 1, true, TT_PROGRESS_POLLED},
-        {WAIT_RECV, 4, 3, true, TT_PROGRESS_POLLED},    {WAIT_VOTE, 0, 3, true, TT_PROGRESS_POLLED},
-        {WAIT_VOTE, 2, 3, true, TT_PROGRESS_POLLED},    {WAIT_VOTE, 3, 1, false, TT_PROGRESS_THREAD},
+        {WAIT_AGREE, 3, 1, false, TT_PROGRESS_POLLED},
+        {WAIT_BCAST, 2, 1, true, TT_PROGRESS_POLLED},
+        {WAIT_RECV, 4, 3, true, TT_PROGRESS_POLLED},
+        {WAIT_VOTE, 0, 3, true, TT_PROGRESS_POLLED},
+        {WAIT_VOTE, 2, 3, true, TT_PROGRESS_POLLED},
+        {WAIT_VOTE, 3, 1, false, TT_PROGRESS_THREAD},
         {WAIT_GATHER, 3, 0, true, TT_PROGRESS_THREAD},
-        {WAIT_EXCHANGE, 0, 2, true, TT_PROGRESS_CALLER}, {WAIT_EXCHANGE, 2, 3, true, TT_PROGRESS_POLLED},
+        {WAIT_EXCHANGE, 0, 2, true, TT_PROGRESS_CALLER},
+        {WAIT_EXCHANGE, 2, 3, true, TT_PROGRESS_POLLED},
         {WAIT_EXCHANGE, 4, 0, false, TT_PROGRESS_THREAD},
     };
     test_begin(&argc, &argv);

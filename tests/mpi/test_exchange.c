@@ -13,14 +13,18 @@
 
 typedef enum routing {
     ROUTE_RANDOM,
-    ROUTE_HOLES,   /* -1 among the choices, whole rows of -1, NaN weights there */
-    ROUTE_ONE,     /* every choice of every token is slot 0 */
-    ROUTE_TWICE,   /* a slot is named twice in a row */
-    ROUTE_OWN,     /* only slots of this rank, if it has any */
-    ROUTE_LAST     /* only slots of the last owner */
+    ROUTE_HOLES, /* -1 among the choices, whole rows of -1, NaN weights there */
+    ROUTE_ONE,   /* every choice of every token is slot 0 */
+    ROUTE_TWICE, /* a slot is named twice in a row */
+    ROUTE_OWN,   /* only slots of this rank, if it has any */
+    ROUTE_LAST   /* only slots of the last owner */
 } routing;
 typedef enum tokens { TOKENS_RAGGED, TOKENS_NONE, TOKENS_MOST, TOKENS_ONE_SOURCE } tokens;
-typedef enum roles { ROLES_ALL, ROLES_APART /* first half sources, rest owners */, ROLES_EVEN_OWN } roles;
+typedef enum roles {
+    ROLES_ALL,
+    ROLES_APART /* first half sources, rest owners */,
+    ROLES_EVEN_OWN
+} roles;
 
 typedef struct test_case {
     const char *name;
@@ -50,7 +54,7 @@ typedef struct world_case {
 
 /* One use under way. */
 typedef struct flight {
-    int use;       /* -1: not begun */
+    int use; /* -1: not begun */
     bool is_open;
     int64_t T;
     int32_t *slot_of_local; /* local -> slot on this rank in this use, -1 */
@@ -63,7 +67,8 @@ enum { LOCAL_OFFSET = 3, GUARD = 7 };
 
 /* ---- inputs ---- */
 
-static uint64_t seed_of(const world_case *w, int handle, int use, int source_id, int64_t t, int64_t k)
+static uint64_t seed_of(const world_case *w, int handle, int use, int source_id, int64_t t,
+                        int64_t k)
 {
     uint64_t h = test_mix((uint64_t)w->c->H * 31u + (uint64_t)handle);
     h = test_mix(h ^ (uint64_t)use);
@@ -100,7 +105,8 @@ static int map_of(const world_case *w, int use)
     return w->c->new_maps ? use % 4 : 0;
 }
 
-static int32_t slot_at(const world_case *w, int handle, int use, int source_id, int64_t t, int64_t k)
+static int32_t slot_at(const world_case *w, int handle, int use, int source_id, int64_t t,
+                       int64_t k)
 {
     uint64_t h = seed_of(w, handle, use, source_id, t, k);
     int64_t n = w->c->n_slots;
@@ -113,7 +119,8 @@ static int32_t slot_at(const world_case *w, int handle, int use, int source_id, 
         return (int32_t)(seed_of(w, handle, use, source_id, t, k / 2) % (uint64_t)n);
     case ROUTE_OWN:
     case ROUTE_LAST: {
-        int last = w->n_owners / w->c->width - 1, wanted = w->c->route == ROUTE_LAST ? last : source_id;
+        int last = w->n_owners / w->c->width - 1,
+            wanted = w->c->route == ROUTE_LAST ? last : source_id;
         for (int64_t i = 0; i < n; i++) {
             int64_t s = (int64_t)((h + (uint64_t)i) % (uint64_t)n);
             if (group_of(w, s, map_of(w, use)) == wanted) {
@@ -137,7 +144,8 @@ static float value_of(const world_case *w, uint64_t seed, int64_t c)
     return (float)((int64_t)(h % 20011) - 10005) / 512.0f;
 }
 
-static float weight_at(const world_case *w, int handle, int use, int source_id, int64_t t, int64_t k)
+static float weight_at(const world_case *w, int handle, int use, int source_id, int64_t t,
+                       int64_t k)
 {
     if (slot_at(w, handle, use, source_id, t, k) < 0) {
         return NAN; /* must not be read */
@@ -202,7 +210,8 @@ static void begin_use(world_case *w, int handle, flight *f)
             weight[t * c->K + k] = weight_at(w, handle, use, w->source_id, t, k);
         }
         for (int64_t h = 0; h < c->H; h++) {
-            x[t * (c->H + GUARD) + h] = value_of(w, seed_of(w, handle, use, w->source_id, t, -2), h);
+            x[t * (c->H + GUARD) + h] =
+                value_of(w, seed_of(w, handle, use, w->source_id, t, -2), h);
         }
     }
     MUST(tt_exchange_prepare(w->x, handle, f->T, slot, weight, TT_OK));
@@ -218,10 +227,12 @@ static void begin_use(world_case *w, int handle, flight *f)
 static void compute(world_case *w, int handle, flight *f, const tt_exchange_rows *rows)
 {
     const test_case *c = w->c;
-    int32_t slot = rows->slot >= 0 && rows->slot < c->n_slots + LOCAL_OFFSET ? f->slot_of_local[rows->slot] : -1;
+    int32_t slot = rows->slot >= 0 && rows->slot < c->n_slots + LOCAL_OFFSET
+                       ? f->slot_of_local[rows->slot]
+                       : -1;
     CHECK(slot >= 0, "%s: local slot %d is not mine", c->name, rows->slot);
-    CHECK(rows->n > 0 && rows->source_id >= 0 && rows->source_id < w->n_sources, "%d rows of source %d", rows->n,
-          rows->source_id);
+    CHECK(rows->n > 0 && rows->source_id >= 0 && rows->source_id < w->n_sources,
+          "%d rows of source %d", rows->n, rows->source_id);
     int part = w->owner_id % c->width;
     int64_t begin = c->width > 1 ? w->back_columns[part] : 0;
     int64_t end = c->width > 1 ? w->back_columns[part + 1] : c->H;
@@ -262,11 +273,12 @@ static void check_y(world_case *w, int handle, const flight *f)
             float got = f->y[t * (c->H + GUARD) + h];
             bool same = memcmp(&got, &sum, sizeof(sum)) == 0 || (isnan(got) && isnan(sum));
             bad += !same;
-            CHECK(same, "%s: handle %d use %d token %lld column %lld: %a, not %a", c->name, handle, f->use,
-                  (long long)t, (long long)h, (double)got, (double)sum);
+            CHECK(same, "%s: handle %d use %d token %lld column %lld: %a, not %a", c->name, handle,
+                  f->use, (long long)t, (long long)h, (double)got, (double)sum);
         }
         for (int64_t h = 0; h < GUARD; h++) {
-            CHECK(f->y[t * (c->H + GUARD) + c->H + h] == -1.0f, "%s: written beyond row %lld", c->name, (long long)t);
+            CHECK(f->y[t * (c->H + GUARD) + c->H + h] == -1.0f, "%s: written beyond row %lld",
+                  c->name, (long long)t);
         }
     }
     if (bad > 0) {
@@ -344,10 +356,18 @@ static void run_case(tt_world *world, const test_case *c, uint64_t seed)
     if (w.n_owners == 0) {
         return; /* fewer ranks than the width */
     }
-    tt_exchange_params p = {.H = c->H, .K = c->K, .max_tokens = c->max_tokens, .n_handles = c->n_handles,
-                            .wire = c->wire, .wire_back = c->wire_back, .source = w.source,
-                            .n_sources = w.n_sources, .owner = w.owner, .n_owners = w.n_owners,
-                            .width = c->width, .back_columns = c->width > 1 ? w.back_columns : NULL};
+    tt_exchange_params p = {.H = c->H,
+                            .K = c->K,
+                            .max_tokens = c->max_tokens,
+                            .n_handles = c->n_handles,
+                            .wire = c->wire,
+                            .wire_back = c->wire_back,
+                            .source = w.source,
+                            .n_sources = w.n_sources,
+                            .owner = w.owner,
+                            .n_owners = w.n_owners,
+                            .width = c->width,
+                            .back_columns = c->width > 1 ? w.back_columns : NULL};
     MUST(tt_exchange_create(world, &p, &w.x));
     bool takes_part = w.source_id >= 0 || w.owner_id >= 0;
     w.rank = malloc((size_t)(c->n_slots * c->width) * sizeof(*w.rank));
@@ -381,19 +401,21 @@ static void run_case(tt_world *world, const test_case *c, uint64_t seed)
     }
     MUST(tt_world_barrier(world)); /* all sent messages are counted */
     tt_exchange_counters n = tt_exchange_get_counters(w.x);
-    CHECK(n.uses == (takes_part ? (uint64_t)(c->n_handles * c->n_uses) : 0), "%s: %llu uses counted", c->name,
-          (unsigned long long)n.uses);
+    CHECK(n.uses == (takes_part ? (uint64_t)(c->n_handles * c->n_uses) : 0),
+          "%s: %llu uses counted", c->name, (unsigned long long)n.uses);
     if (tt_world_n_nodes(world) == 1) {
-        CHECK(n.messages_out == 0 && n.wire_bytes_out == 0, "%s: MPI messages inside a node", c->name);
+        CHECK(n.messages_out == 0 && n.wire_bytes_out == 0, "%s: MPI messages inside a node",
+              c->name);
     }
-    uint64_t mine[2] = {n.wire_bytes_out, n.wire_bytes_in}, ranks[TEST_MAX_RANKS][2], all[2] = {0, 0};
+    uint64_t mine[2] = {n.wire_bytes_out, n.wire_bytes_in}, ranks[TEST_MAX_RANKS][2],
+             all[2] = {0, 0};
     MUST(tt_world_allgather(world, mine, sizeof(mine), ranks));
     for (int r = 0; r < test_size; r++) {
         all[0] += ranks[r][0];
         all[1] += ranks[r][1];
     }
-    CHECK(all[0] == all[1], "%s: %llu bytes sent, %llu received", c->name, (unsigned long long)all[0],
-          (unsigned long long)all[1]);
+    CHECK(all[0] == all[1], "%s: %llu bytes sent, %llu received", c->name,
+          (unsigned long long)all[0], (unsigned long long)all[1]);
     for (int i = 0; i < c->n_handles; i++) {
         free(flights[i].slot_of_local);
         free(flights[i].y);
@@ -407,28 +429,47 @@ static void run_case(tt_world *world, const test_case *c, uint64_t seed)
 
 static const test_case cases[] = {
     /*name              H  K  T  wire          wire_back    width slots handles uses */
-    {"ragged", 64, 4, 9, TT_WIRE_F32, TT_WIRE_F32, 1, 16, 1, 6, ROUTE_RANDOM, TOKENS_RAGGED, ROLES_ALL, 0, 0, 0},
-    {"no tokens at all", 7, 2, 4, TT_WIRE_F32, TT_WIRE_F32, 1, 8, 2, 3, ROUTE_RANDOM, TOKENS_NONE, ROLES_ALL, 0, 0, 0},
-    {"all to one slot", 127, 3, 16, TT_WIRE_BF16, TT_WIRE_BF16, 1, 9, 2, 3, ROUTE_ONE, TOKENS_MOST, ROLES_ALL, 0, 0, 0},
-    {"holes", 33, 4, 8, TT_WIRE_F32, TT_WIRE_BF16, 1, 11, 2, 4, ROUTE_HOLES, TOKENS_RAGGED, ROLES_ALL, 0, 0, 0},
-    {"slot twice", 16, 4, 6, TT_WIRE_F32, TT_WIRE_F32, 1, 13, 1, 3, ROUTE_TWICE, TOKENS_MOST, ROLES_ALL, 0, 0, 0},
-    {"own rank only", 65, 8, 5, TT_WIRE_BF16, TT_WIRE_F32, 1, 24, 1, 3, ROUTE_OWN, TOKENS_MOST, ROLES_ALL, 0, 0, 0},
-    {"last owner only", 5, 2, 5, TT_WIRE_F32, TT_WIRE_F32, 1, 24, 1, 3, ROUTE_LAST, TOKENS_MOST, ROLES_ALL, 0, 0, 0},
-    {"one column", 1, 1, 3, TT_WIRE_BF16, TT_WIRE_BF16, 1, 5, 1, 4, ROUTE_RANDOM, TOKENS_RAGGED, ROLES_ALL, 0, 0, 0},
-    {"width 2880", 2880, 4, 4, TT_WIRE_BF16, TT_WIRE_BF16, 1, 32, 1, 2, ROUTE_RANDOM, TOKENS_RAGGED, ROLES_ALL, 0, 0, 0},
-    {"width 7169", 7169, 2, 2, TT_WIRE_F32, TT_WIRE_F32, 1, 7, 1, 2, ROUTE_RANDOM, TOKENS_MOST, ROLES_ALL, 0, 0, 0},
-    {"odd values", 40, 3, 8, TT_WIRE_BF16, TT_WIRE_F32, 1, 8, 1, 3, ROUTE_RANDOM, TOKENS_MOST, ROLES_ALL, 1, 0, 0},
-    {"two parts", 67, 4, 7, TT_WIRE_F32, TT_WIRE_F32, 2, 10, 2, 4, ROUTE_HOLES, TOKENS_RAGGED, ROLES_ALL, 0, 0, 0},
-    {"two parts, bf16", 30, 8, 7, TT_WIRE_BF16, TT_WIRE_BF16, 2, 10, 3, 3, ROUTE_RANDOM, TOKENS_RAGGED, ROLES_APART, 0, 0, 1},
-    {"sources and owners apart", 48, 6, 8, TT_WIRE_F32, TT_WIRE_F32, 1, 12, 2, 4, ROUTE_RANDOM, TOKENS_RAGGED, ROLES_APART, 0, 0, 0},
-    {"odd ranks own", 21, 3, 8, TT_WIRE_F32, TT_WIRE_F32, 1, 12, 2, 4, ROUTE_RANDOM, TOKENS_RAGGED, ROLES_EVEN_OWN, 0, 0, 1},
-    {"one busy source", 24, 4, 20, TT_WIRE_F32, TT_WIRE_BF16, 1, 2, 2, 4, ROUTE_RANDOM, TOKENS_ONE_SOURCE, ROLES_ALL, 0, 0, 0},
-    {"three handles, sleepers, new maps", 32, 5, 8, TT_WIRE_F32, TT_WIRE_F32, 1, 20, 3, 8, ROUTE_RANDOM, TOKENS_RAGGED, ROLES_ALL, 0, 1, 1},
+    {"ragged", 64, 4, 9, TT_WIRE_F32, TT_WIRE_F32, 1, 16, 1, 6, ROUTE_RANDOM, TOKENS_RAGGED,
+     ROLES_ALL, 0, 0, 0},
+    {"no tokens at all", 7, 2, 4, TT_WIRE_F32, TT_WIRE_F32, 1, 8, 2, 3, ROUTE_RANDOM, TOKENS_NONE,
+     ROLES_ALL, 0, 0, 0},
+    {"all to one slot", 127, 3, 16, TT_WIRE_BF16, TT_WIRE_BF16, 1, 9, 2, 3, ROUTE_ONE, TOKENS_MOST,
+     ROLES_ALL, 0, 0, 0},
+    {"holes", 33, 4, 8, TT_WIRE_F32, TT_WIRE_BF16, 1, 11, 2, 4, ROUTE_HOLES, TOKENS_RAGGED,
+     ROLES_ALL, 0, 0, 0},
+    {"slot twice", 16, 4, 6, TT_WIRE_F32, TT_WIRE_F32, 1, 13, 1, 3, ROUTE_TWICE, TOKENS_MOST,
+     ROLES_ALL, 0, 0, 0},
+    {"own rank only", 65, 8, 5, TT_WIRE_BF16, TT_WIRE_F32, 1, 24, 1, 3, ROUTE_OWN, TOKENS_MOST,
+     ROLES_ALL, 0, 0, 0},
+    {"last owner only", 5, 2, 5, TT_WIRE_F32, TT_WIRE_F32, 1, 24, 1, 3, ROUTE_LAST, TOKENS_MOST,
+     ROLES_ALL, 0, 0, 0},
+    {"one column", 1, 1, 3, TT_WIRE_BF16, TT_WIRE_BF16, 1, 5, 1, 4, ROUTE_RANDOM, TOKENS_RAGGED,
+     ROLES_ALL, 0, 0, 0},
+    {"width 2880", 2880, 4, 4, TT_WIRE_BF16, TT_WIRE_BF16, 1, 32, 1, 2, ROUTE_RANDOM, TOKENS_RAGGED,
+     ROLES_ALL, 0, 0, 0},
+    {"width 7169", 7169, 2, 2, TT_WIRE_F32, TT_WIRE_F32, 1, 7, 1, 2, ROUTE_RANDOM, TOKENS_MOST,
+     ROLES_ALL, 0, 0, 0},
+    {"odd values", 40, 3, 8, TT_WIRE_BF16, TT_WIRE_F32, 1, 8, 1, 3, ROUTE_RANDOM, TOKENS_MOST,
+     ROLES_ALL, 1, 0, 0},
+    {"two parts", 67, 4, 7, TT_WIRE_F32, TT_WIRE_F32, 2, 10, 2, 4, ROUTE_HOLES, TOKENS_RAGGED,
+     ROLES_ALL, 0, 0, 0},
+    {"two parts, bf16", 30, 8, 7, TT_WIRE_BF16, TT_WIRE_BF16, 2, 10, 3, 3, ROUTE_RANDOM,
+     TOKENS_RAGGED, ROLES_APART, 0, 0, 1},
+    {"sources and owners apart", 48, 6, 8, TT_WIRE_F32, TT_WIRE_F32, 1, 12, 2, 4, ROUTE_RANDOM,
+     TOKENS_RAGGED, ROLES_APART, 0, 0, 0},
+    {"odd ranks own", 21, 3, 8, TT_WIRE_F32, TT_WIRE_F32, 1, 12, 2, 4, ROUTE_RANDOM, TOKENS_RAGGED,
+     ROLES_EVEN_OWN, 0, 0, 1},
+    {"one busy source", 24, 4, 20, TT_WIRE_F32, TT_WIRE_BF16, 1, 2, 2, 4, ROUTE_RANDOM,
+     TOKENS_ONE_SOURCE, ROLES_ALL, 0, 0, 0},
+    {"three handles, sleepers, new maps", 32, 5, 8, TT_WIRE_F32, TT_WIRE_F32, 1, 20, 3, 8,
+     ROUTE_RANDOM, TOKENS_RAGGED, ROLES_ALL, 0, 1, 1},
 };
 
 /* Uses per handle; fewer where many ranks share few cores. With 2 ranks all splits together see some thousands. */
 enum { SOAK_USES = 300, SOAK_USES_CROWDED = 25, CROWDED = 3 };
-static const test_case soak = {"soak", 12, 2, 4, TT_WIRE_F32, TT_WIRE_BF16, 1, 10, 3, SOAK_USES, ROUTE_HOLES, TOKENS_RAGGED, ROLES_ALL, 0, 0, 1};
+static const test_case soak = {"soak",    12, 2, 4,         TT_WIRE_F32, TT_WIRE_BF16,
+                               1,         10, 3, SOAK_USES, ROUTE_HOLES, TOKENS_RAGGED,
+                               ROLES_ALL, 0,  0, 1};
 
 /* ---- what must be refused ---- */
 
@@ -438,7 +479,13 @@ static void refusals(tt_world *world)
     for (int r = 0; r < test_size; r++) {
         all[r] = r;
     }
-    tt_exchange_params p = {.H = 8, .K = 2, .max_tokens = 4, .source = all, .n_sources = test_size, .owner = all, .n_owners = test_size};
+    tt_exchange_params p = {.H = 8,
+                            .K = 2,
+                            .max_tokens = 4,
+                            .source = all,
+                            .n_sources = test_size,
+                            .owner = all,
+                            .n_owners = test_size};
     tt_exchange *x = NULL;
     int32_t rank[4], local[4] = {0, 1, 2, 3}, slot[16];
     float weight[16] = {0}, row[64] = {0}, y[64];
@@ -447,7 +494,8 @@ static void refusals(tt_world *world)
     }
     tt_owner_map map = {4, rank, local};
     MUST(tt_exchange_create(world, &p, &x));
-    CHECK(tt_exchange_prepare(x, 0, 0, slot, weight, TT_OK) == TT_ERR_STATE, "prepared without a map");
+    CHECK(tt_exchange_prepare(x, 0, 0, slot, weight, TT_OK) == TT_ERR_STATE,
+          "prepared without a map");
     local[2] = local[0];
     rank[2] = rank[0];
     CHECK(tt_exchange_set_owners(x, &map, 1) == TT_ERR_ARG, "a slot served twice");
@@ -464,8 +512,10 @@ static void refusals(tt_world *world)
     CHECK(tt_exchange_prepare(x, 0, 4, slot, weight, TT_OK) == TT_ERR_ARG, "slot out of range");
     slot[3] = -2;
     CHECK(tt_exchange_prepare(x, 0, 4, slot, weight, TT_OK) == TT_ERR_ARG, "slot -2");
-    CHECK(strstr(tt_status_message(), "token 1") != NULL, "names the token: %s", tt_status_message());
-    CHECK(tt_exchange_dispatch_begin(x, 0, row, 8, NULL) == TT_ERR_STATE, "dispatch before prepare");
+    CHECK(strstr(tt_status_message(), "token 1") != NULL, "names the token: %s",
+          tt_status_message());
+    CHECK(tt_exchange_dispatch_begin(x, 0, row, 8, NULL) == TT_ERR_STATE,
+          "dispatch before prepare");
     CHECK(tt_exchange_prepare(x, 3, 0, slot, weight, TT_OK) == TT_ERR_ARG, "handle out of range");
     /* The handle still works. */
     slot[3] = 1;
@@ -502,15 +552,27 @@ static void refusals(tt_world *world)
 
     /* Sizes are 64 bits wide: 7168 f32 columns, 8 choices, 65536 tokens are above 2^31 bytes many times over. */
     int nodes[2] = {0, 1}, two[2] = {0, 1};
-    tt_exchange_params big = {.H = 7168, .K = 8, .max_tokens = 65536, .source = two, .n_sources = 2, .owner = two, .n_owners = 2};
-    uint64_t rows_bytes = (uint64_t)65536 * 7168 * 4, bytes = tt_exchange_memory_bytes(&big, nodes, 2, 0);
+    tt_exchange_params big = {.H = 7168,
+                              .K = 8,
+                              .max_tokens = 65536,
+                              .source = two,
+                              .n_sources = 2,
+                              .owner = two,
+                              .n_owners = 2};
+    uint64_t rows_bytes = (uint64_t)65536 * 7168 * 4,
+             bytes = tt_exchange_memory_bytes(&big, nodes, 2, 0);
     CHECK(bytes > 3 * (rows_bytes + 2 * 8 * rows_bytes), "%llu bytes", (unsigned long long)bytes);
 }
 
 static tt_world *make_world(int split, tt_progress progress, const char *piece, int64_t delay_ns)
 {
     int fake[TEST_MAX_RANKS];
-    tt_world_params p = {.progress = progress, .deadline_s = 60, .n_cores = 1, .comm_cpu = -1, .fake_node = fake, .delay_ns = delay_ns};
+    tt_world_params p = {.progress = progress,
+                         .deadline_s = 60,
+                         .n_cores = 1,
+                         .comm_cpu = -1,
+                         .fake_node = fake,
+                         .delay_ns = delay_ns};
     tt_world *world = NULL;
     test_split(split, test_size, fake);
     if (piece) {
@@ -523,8 +585,9 @@ static tt_world *make_world(int split, tt_progress progress, const char *piece, 
 
 int main(int argc, char **argv)
 {
-    static const tt_progress modes[TEST_SPLITS] = {TT_PROGRESS_POLLED, TT_PROGRESS_POLLED, TT_PROGRESS_CALLER,
-                                                   TT_PROGRESS_THREAD, TT_PROGRESS_CALLER};
+    static const tt_progress modes[TEST_SPLITS] = {TT_PROGRESS_POLLED, TT_PROGRESS_POLLED,
+                                                   TT_PROGRESS_CALLER, TT_PROGRESS_THREAD,
+                                                   TT_PROGRESS_CALLER};
     test_begin(&argc, &argv);
     ttk_init(tt_cpu_flags());
     int n_splits = test_size == 1 ? 1 : TEST_SPLITS;

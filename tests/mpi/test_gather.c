@@ -17,7 +17,10 @@ static void cut(uint64_t seed, int n, tt_rect *rect)
     int kind = (int)(test_mix(seed) % 3);
     int64_t total = kind == 0 ? COLS : ROWS, at = 0;
     for (int m = 0; m < n; m++) {
-        int64_t left = total - at, part = m == n - 1 ? left : (int64_t)(test_mix(seed + (uint64_t)m + 1) % (uint64_t)(left + 1));
+        int64_t left = total - at,
+                part = m == n - 1
+                           ? left
+                           : (int64_t)(test_mix(seed + (uint64_t)m + 1) % (uint64_t)(left + 1));
         part = kind == 2 && m != n - 1 && m % 2 == 1 ? 0 : part;
         rect[m] = kind == 0 ? (tt_rect){0, ROWS, at, part} : (tt_rect){at, part, 0, COLS};
         at += part;
@@ -44,7 +47,8 @@ static void one_use(tt_gather *g, int use, int n, int me, int reader, tt_stream 
     for (int64_t r = 0; r < ROWS; r++) {
         for (int64_t c = 0; c < COLS + GUARD; c++) {
             float got = full[r * (COLS + GUARD) + c], want = c < COLS ? value(use, r, c) : -1.0f;
-            CHECK(got == want, "use %d at %lld, %lld: %g, not %g", use, (long long)r, (long long)c, (double)got, (double)want);
+            CHECK(got == want, "use %d at %lld, %lld: %g, not %g", use, (long long)r, (long long)c,
+                  (double)got, (double)want);
         }
     }
 }
@@ -104,14 +108,18 @@ static void refusals(tt_world *world)
         all[r] = r;
     }
     if (test_size > 1) {
-        CHECK(tt_gather_create(world, all, test_size, test_rank == 0 ? 8 : 9, &g) == TT_ERR_MISMATCH, "sizes differ");
+        CHECK(tt_gather_create(world, all, test_size, test_rank == 0 ? 8 : 9, &g) ==
+                  TT_ERR_MISMATCH,
+              "sizes differ");
         float full[4] = {0};
         tt_rect rect[TEST_MAX_RANKS] = {{0, 1, 0, 1}};
         MUST(tt_gather_create(world, all, test_size, 2, &g));
         rect[0].n_rows = 3;
-        CHECK(tt_gather_exec(g, full, 1, rect, TT_GATHER_ALL, NULL) == TT_ERR_CAPACITY, "more than was planned");
+        CHECK(tt_gather_exec(g, full, 1, rect, TT_GATHER_ALL, NULL) == TT_ERR_CAPACITY,
+              "more than was planned");
         rect[0] = (tt_rect){0, 1, 0, 2};
-        CHECK(tt_gather_exec(g, full, 1, rect, TT_GATHER_ALL, NULL) == TT_ERR_ARG, "beyond the row");
+        CHECK(tt_gather_exec(g, full, 1, rect, TT_GATHER_ALL, NULL) == TT_ERR_ARG,
+              "beyond the row");
         rect[0] = (tt_rect){0, 1, 0, 1}; /* still works */
         MUST(tt_gather_exec(g, full, 1, rect, TT_GATHER_ALL, NULL));
         tt_gather_destroy(&g);
@@ -123,15 +131,19 @@ int main(int argc, char **argv)
     test_begin(&argc, &argv);
     int n_splits = test_size == 1 ? 1 : TEST_SPLITS;
     tt_stream *compute = NULL;
-    MUST(tt_stream_create(&(tt_stream_params){.name = "compute", .n_threads = 2, .join_caller = true}, &compute));
+    MUST(tt_stream_create(
+        &(tt_stream_params){.name = "compute", .n_threads = 2, .join_caller = true}, &compute));
     for (int split = 0; split < n_splits; split++) {
-        static const tt_progress modes[TEST_SPLITS] = {TT_PROGRESS_POLLED, TT_PROGRESS_CALLER, TT_PROGRESS_POLLED,
-                                                       TT_PROGRESS_THREAD, TT_PROGRESS_CALLER};
+        static const tt_progress modes[TEST_SPLITS] = {TT_PROGRESS_POLLED, TT_PROGRESS_CALLER,
+                                                       TT_PROGRESS_POLLED, TT_PROGRESS_THREAD,
+                                                       TT_PROGRESS_CALLER};
         int fake[TEST_MAX_RANKS], all[TEST_MAX_RANKS], half[TEST_MAX_RANKS];
         tt_world *world = NULL;
         test_split(split, test_size, fake);
-        setenv("TUTTI_TEST_PIECE_BYTES", split % 2 ? "300" : "1000000000", 1); /* the head alone, or all in one */
-        tt_world_params p = {.progress = modes[split], .deadline_s = 30, .comm_cpu = -1, .fake_node = fake};
+        setenv("TUTTI_TEST_PIECE_BYTES", split % 2 ? "300" : "1000000000",
+               1); /* the head alone, or all in one */
+        tt_world_params p = {
+            .progress = modes[split], .deadline_s = 30, .comm_cpu = -1, .fake_node = fake};
         MUST(tt_world_create(MPI_COMM_WORLD, &p, &world));
         unsetenv("TUTTI_TEST_PIECE_BYTES");
         if (split == 0) {

@@ -19,15 +19,19 @@ static void nodes_are_found(void)
             CHECK(node <= seen, "%s: nodes are numbered by their lowest rank", name);
             seen = node == seen ? seen + 1 : seen;
             for (int s = 0; s < test_size; s++) {
-                CHECK((fake[s] == fake[r]) == (tt_world_node(world, s) == node), "%s: ranks %d and %d", name, r, s);
+                CHECK((fake[s] == fake[r]) == (tt_world_node(world, s) == node),
+                      "%s: ranks %d and %d", name, r, s);
                 size_of += fake[s] == fake[r];
                 rank_in += fake[s] == fake[r] && s < r;
             }
-            CHECK(tt_world_node_rank(world, r) == rank_in && tt_world_node_size(world, node) == size_of, "%s: rank %d", name, r);
+            CHECK(tt_world_node_rank(world, r) == rank_in &&
+                      tt_world_node_size(world, node) == size_of,
+                  "%s: rank %d", name, r);
             CHECK(tt_world_host(world, r)[0] != 0, "rank %d has no host", r);
             count = seen;
         }
-        CHECK(tt_world_n_nodes(world) == count, "%s: %d nodes, not %d", name, tt_world_n_nodes(world), count);
+        CHECK(tt_world_n_nodes(world) == count, "%s: %d nodes, not %d", name,
+              tt_world_n_nodes(world), count);
         tt_world_destroy(&world);
         CHECK(world == NULL, "destroy clears");
     }
@@ -42,7 +46,8 @@ static void fake_nodes_from_environment(void)
         snprintf(text, sizeof(text), "1,%d", test_size - 1);
         setenv("TUTTI_FAKE_NODES", text, 1);
         MUST(tt_world_create(MPI_COMM_WORLD, NULL, &world));
-        CHECK(tt_world_n_nodes(world) == 2 && tt_world_node_size(world, 0) == 1, "%s: counts", text);
+        CHECK(tt_world_n_nodes(world) == 2 && tt_world_node_size(world, 0) == 1, "%s: counts",
+              text);
         tt_world_destroy(&world);
     }
     setenv("TUTTI_FAKE_NODES", "1,x", 1);
@@ -66,12 +71,15 @@ static void agreement(tt_world *world)
     CHECK(strstr(tt_status_message(), "no memory for 17 bytes") != NULL, "%s", tt_status_message());
     char name[64];
     snprintf(name, sizeof(name), "rank %d (", last);
-    CHECK(test_size == 1 || strncmp(tt_status_message(), name, strlen(name)) == 0, "%s", tt_status_message());
+    CHECK(test_size == 1 || strncmp(tt_status_message(), name, strlen(name)) == 0, "%s",
+          tt_status_message());
     /* The worst wins, the lowest rank that has it speaks. */
-    mine = test_rank == 0 ? TT_FAIL(TT_ERR_ARG, "mild") : TT_FAIL(TT_ERR_IO, "bad on rank %d", test_rank);
+    mine = test_rank == 0 ? TT_FAIL(TT_ERR_ARG, "mild")
+                          : TT_FAIL(TT_ERR_IO, "bad on rank %d", test_rank);
     tt_status want = test_size == 1 ? TT_ERR_ARG : TT_ERR_IO;
     CHECK(tt_world_agree(world, mine) == want, "the worst of all");
-    CHECK(test_size == 1 || strstr(tt_status_message(), "rank 1 (") == tt_status_message(), "%s", tt_status_message());
+    CHECK(test_size == 1 || strstr(tt_status_message(), "rank 1 (") == tt_status_message(), "%s",
+          tt_status_message());
     /* All alike: no name. */
     CHECK(tt_world_agree(world, TT_FAIL(TT_ERR_FILE, "no such file")) == TT_ERR_FILE, "all failed");
     CHECK(strcmp(tt_status_message(), "no such file") == 0, "%s", tt_status_message());
@@ -87,12 +95,16 @@ static void equality(tt_world *world)
     CHECK_OK(tt_world_check_equal(world, "nothing", NULL, 0));
     if (test_size > 1) {
         data[1] = test_rank == 1 ? 5 : 2;
-        CHECK(tt_world_check_equal(world, "the placement", data, sizeof(data)) == TT_ERR_MISMATCH, "rank 1 differs");
-        CHECK(strstr(tt_status_message(), "the placement") && strstr(tt_status_message(), "rank 1 (") &&
-                  strstr(tt_status_message(), "rank 0 ("), "%s", tt_status_message());
+        CHECK(tt_world_check_equal(world, "the placement", data, sizeof(data)) == TT_ERR_MISMATCH,
+              "rank 1 differs");
+        CHECK(strstr(tt_status_message(), "the placement") &&
+                  strstr(tt_status_message(), "rank 1 (") &&
+                  strstr(tt_status_message(), "rank 0 ("),
+              "%s", tt_status_message());
         data[1] = 2;
         size_t bytes = test_rank == 1 ? 8 : 12;
-        CHECK(tt_world_check_equal(world, "lengths", data, bytes) == TT_ERR_MISMATCH, "rank 1 is shorter");
+        CHECK(tt_world_check_equal(world, "lengths", data, bytes) == TT_ERR_MISMATCH,
+              "rank 1 is shorter");
     }
 }
 
@@ -121,7 +133,8 @@ static void collectives(tt_world *world)
     }
     int64_t values[3] = {test_rank, -test_rank, INT64_MIN + test_rank};
     CHECK_OK(tt_world_max_i64(world, values, 3));
-    CHECK(values[0] == test_size - 1 && values[1] == 0 && values[2] == INT64_MIN + test_size - 1, "maximum");
+    CHECK(values[0] == test_size - 1 && values[1] == 0 && values[2] == INT64_MIN + test_size - 1,
+          "maximum");
     CHECK_OK(tt_world_barrier(world));
 }
 
@@ -137,7 +150,8 @@ static void bulk(tt_world *world)
     for (int i = 0; i < N; i++) {
         out[i] = (unsigned char)(test_rank * 3 + i);
     }
-    for (size_t bytes = 0; bytes <= N; bytes += 2500) { /* even ranks first, so that long messages meet a receiver */
+    for (size_t bytes = 0; bytes <= N;
+         bytes += 2500) { /* even ranks first, so that long messages meet a receiver */
         bool first = test_rank % 2 == 0 && !(test_size % 2 == 1 && test_rank == test_size - 1);
         for (int step = 0; step < 2; step++) {
             if ((step == 0) == first) {
@@ -147,7 +161,8 @@ static void bulk(tt_world *world)
             }
         }
         for (size_t i = 0; i < bytes; i++) {
-            CHECK(in[i] == (unsigned char)((unsigned)left * 3u + (unsigned)i), "bulk at %d", (int)i);
+            CHECK(in[i] == (unsigned char)((unsigned)left * 3u + (unsigned)i), "bulk at %d",
+                  (int)i);
         }
     }
 }
@@ -173,7 +188,8 @@ static void votes(tt_world *world)
                 int64_t x = (int64_t)(test_mix((uint64_t)(v * 1000 + i * 50 + r)) % 1000) - 500;
                 want = x > want ? x : want;
             }
-            CHECK(out[i] == want, "vote %d, value %d: %lld, not %lld", (int)v, i, (long long)out[i], (long long)want);
+            CHECK(out[i] == want, "vote %d, value %d: %lld, not %lld", (int)v, i, (long long)out[i],
+                  (long long)want);
         }
     }
     int64_t none = 0;
@@ -185,7 +201,8 @@ static void votes(tt_world *world)
 
 static void launch_check(void)
 {
-    static const char *const names[] = {"SLURM_STEP_NUM_TASKS", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS"};
+    static const char *const names[] = {"SLURM_STEP_NUM_TASKS", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE",
+                                        "SLURM_NTASKS"};
     char *saved[4] = {NULL, NULL, NULL, NULL};
     for (int i = 0; i < 4; i++) {
         saved[i] = getenv(names[i]) ? strdup(getenv(names[i])) : NULL;
@@ -195,8 +212,10 @@ static void launch_check(void)
     for (int i = 0; i < 3; i++) {
         setenv(names[i], "4", 1);
         CHECK(tt_launch_check(1) == TT_ERR_USAGE, "%s=4, MPI sees 1", names[i]);
-        CHECK(strstr(tt_status_message(), "4 processes") && strstr(tt_status_message(), "world of 1") &&
-                  strstr(tt_status_message(), names[i]), "%s", tt_status_message());
+        CHECK(strstr(tt_status_message(), "4 processes") &&
+                  strstr(tt_status_message(), "world of 1") &&
+                  strstr(tt_status_message(), names[i]),
+              "%s", tt_status_message());
         CHECK_OK(tt_launch_check(4));
         CHECK_OK(tt_launch_check(8));
         setenv(names[i], "many", 1);
@@ -230,12 +249,16 @@ int main(int argc, char **argv)
         int fake[TEST_MAX_RANKS];
         tt_world *world = NULL;
         test_split(split, test_size, fake);
-        tt_world_params p = {.progress = modes[split % 3], .deadline_s = 30, .comm_cpu = -1, .fake_node = fake};
+        tt_world_params p = {
+            .progress = modes[split % 3], .deadline_s = 30, .comm_cpu = -1, .fake_node = fake};
         setenv("TUTTI_TEST_PIECE_BYTES", split % 2 ? "1" : "700", 1); /* 1 is raised to the least */
         MUST(tt_world_create(MPI_COMM_WORLD, &p, &world));
         unsetenv("TUTTI_TEST_PIECE_BYTES");
-        CHECK(tt_world_rank(world) == test_rank && tt_world_size(world) == test_size, "rank and size");
-        CHECK(tt_world_progress_mode(world) == modes[split % 3] && tt_world_deadline_s(world) == 30.0, "mode and deadline");
+        CHECK(tt_world_rank(world) == test_rank && tt_world_size(world) == test_size,
+              "rank and size");
+        CHECK(tt_world_progress_mode(world) == modes[split % 3] &&
+                  tt_world_deadline_s(world) == 30.0,
+              "mode and deadline");
         agreement(world);
         equality(world);
         collectives(world);

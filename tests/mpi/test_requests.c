@@ -1,0 +1,163 @@
+/* test_requests.c - many requests through few places: each gets the tokens it gets alone, whatever else runs, waits or is cancelled; a pool of
+ * KV pages smaller than the batch only makes requests wait; what can never run is refused. */
+#include "harness.h"
+
+enum { N_REQUESTS = 24, MAX_NEW = 40, CONTEXT = 96, POOL_TOKENS = 2 * CONTEXT };
+
+typedef struct results {
+    uint64_t first_id;
+    int n[2 * N_REQUESTS];
+    int32_t token[2 * N_REQUESTS][MAX_NEW];
+    tt_finish finish[2 * N_REQUESTS];
+    uint64_t cancelled_id; /* nothing may come for it any more; 0 = none */
+} results;
+
+static void take(void *arg, const tt_output *output)
+{
+    results *r = arg;
+    EXPECT(output->request_id != r->cancelled_id, "output for a cancelled request");
+    int i = (int)(output->request_id - r->first_id);
+    EXPECT(i >= 0 && i < 2 * N_REQUESTS && r->n[i] < MAX_NEW, "request %d", i);
+    EXPECT(r->finish[i] == TT_FINISH_NONE, "request %d goes on after its end", i);
+    r->token[i][r->n[i]++] = output->token;
+    r->finish[i] = output->finish;
+}
+
+/* Request i: prompt, length and sampling of its own. */
+static tt_request make(int i, int32_t *prompt)
+{
+    tt_request request = {0};
+    request.n_prompt = 1 + i * 7 % 50; /* 1, pages of 16 and their neighbours, up to 50 */
+    prompt[0] = 0;
+    for (int t = 1; t < request.n_prompt; t++) {
+        prompt[t] = 8 + (i * 131 + t * 17) % 4000;
+    }
+    request.prompt = prompt;
+    request.max_new = 1 + i * 5 % MAX_NEW;
+    request.sampling.temperature = i % 3 == 0 ? 0.0 : 0.7;
+    request.sampling.top_p = 0.95;
+    request.sampling.seed = (uint64_t)i;
+    return request;
+}
+
+static uint64_t submit(harness *h, int i)
+{
+    int32_t prompt[64];
+    uint64_t id;
+    tt_request request = make(i, prompt);
+    MUST(tt_engine_submit(h->engine, &request, &id));
+    return id;
+}
+
+static void expect_refused(harness *h, tt_request request)
+{
+    uint64_t id;
+    EXPECT(tt_engine_submit(h->engine, &request, &id) == TT_ERR_REQUEST, "was taken");
+}
+
+static void refusals(harness *h)
+{
+    static int32_t prompt[CONTEXT + 1];
+    tt_request request = {0};
+    request.prompt = prompt;
+    request.n_prompt = CONTEXT + 1;
+    request.max_new = 1;
+    expect_refused(h, request); /* longer than the context */
+    request.n_prompt = CONTEXT;
+    expect_refused(h, request); /* nothing could be generated */
+    request.n_prompt = 0;
+    expect_refused(h, request);
+    request.n_prompt = 2;
+    prompt[1] = 4096;
+    expect_refused(h, request); /* outside the vocabulary */
+    prompt[1] = -1;
+    expect_refused(h, request);
+    prompt[1] = 9;
+    request.sampling.temperature = NAN;
+    expect_refused(h, request);
+    request.sampling.temperature = -1.0;
+    expect_refused(h, request);
+}
+
+/* Steps until idle on rank 0. */
+static void drain(harness *h, results *r)
+{
+    for (bool busy = true; busy;) {
+        MUST(tt_engine_step(h->engine, take, r, &busy));
+    }
+}
+
+static void drive(harness *h)
+{
+    static results alone, together;
+    refusals(h);
+    for (int i = 0; i < N_REQUESTS; i++) { /* one at a time */
+        uint64_t id = submit(h, i);
+        alone.first_id = i == 0 ? id : alone.first_id;
+        drain(h, &alone);
+    }
+    bool busy = true;
+    uint64_t doomed = 0, waiting = 0;
+    for (int i = 0; i < N_REQUESTS; i++) { /* all at once; two of them are cancelled: one runs, one waits */
+        uint64_t id = submit(h, i);
+        together.first_id = i == 0 ? id : together.first_id;
+        doomed = i == 1 ? id : doomed;
+        waiting = i == N_REQUESTS - 1 ? id : waiting;
+    }
+    for (int step = 0; step < 3 && busy; step++) {
+        MUST(tt_engine_step(h->engine, take, &together, &busy));
+    }
+    MUST(tt_engine_cancel(h->engine, doomed));
+    MUST(tt_engine_cancel(h->engine, waiting));
+    MUST(tt_engine_cancel(h->engine, 123456789));
+    together.cancelled_id = doomed;
+    drain(h, &together);
+    for (int i = 0; i < N_REQUESTS; i++) {
+        if (i == 1) {
+            EXPECT(together.finish[i] == TT_FINISH_NONE, "the cancelled request ended");
+            continue;
+        }
+        if (i == N_REQUESTS - 1) {
+            EXPECT(together.n[i] == 0, "the request cancelled while it waited has output");
+            continue;
+        }
+        EXPECT(alone.finish[i] != TT_FINISH_NONE && alone.n[i] > 0, "request %d did not end", i);
+        EXPECT(alone.n[i] == together.n[i] && alone.finish[i] == together.finish[i] &&
+                   memcmp(alone.token[i], together.token[i], (size_t)alone.n[i] * sizeof(int32_t)) == 0,
+               "request %d differs among others (%d and %d tokens)", i, alone.n[i], together.n[i]);
+    }
+    uint64_t id = submit(h, 2); /* all places and pages are back: the last one runs as the first did */
+    static results again;
+    again.first_id = id;
+    drain(h, &again);
+    EXPECT(again.n[0] == alone.n[2], "%d tokens after all, %d before", again.n[0], alone.n[2]);
+    MUST(tt_engine_stop(h->engine));
+}
+
+int main(void)
+{
+    harness h;
+    harness_begin(&h, NULL);
+    tt_layout_params params = {0};
+    params.max_batch = 6 * h.size;
+    params.prefill_chunk = 24;
+    params.context = CONTEXT;
+    params.dp = h.size >= 3 ? h.size / 2 : 1; /* with 3 ranks: one of them only serves experts */
+    params.tp = h.size >= 4 ? 2 : 1;
+    tt_model *model = NULL;
+    MUST(tt_model_open(source_path("models/tiny-moe"), &model));
+    const tt_arch *arch = tt_model_arch(model);
+    int64_t token_bytes = arch->L * (arch->kv_rank + arch->rope_dim) * (int64_t)sizeof(float);
+    tt_model_close(&model);
+    params.kv_memory_bytes = POOL_TOKENS * token_bytes; /* two full contexts for six sequences */
+    harness_load(&h, "models/tiny-moe", params, 1);
+    if (h.rank == 0) {
+        drive(&h);
+    } else {
+        MUST(tt_engine_follow(h.engine));
+    }
+    harness_unload(&h);
+    harness_end(&h);
+    return 0;
+}
+/* TEST ranks: 1 3 4 */
