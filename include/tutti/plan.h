@@ -17,7 +17,11 @@
 /* How KV is stored; which bits travel. (tt_weight_format is model.h's.) */
 typedef enum tt_wire { TT_WIRE_F32, TT_WIRE_BF16 } tt_wire;
 typedef enum tt_kv_format { TT_KV_F32, TT_KV_BF16 } tt_kv_format;
-TT_API size_t tt_wire_bytes(tt_wire wire); /* of one element */
+/* Bytes of one element. */
+static inline size_t tt_wire_bytes(tt_wire wire)
+{
+    return wire == TT_WIRE_BF16 ? sizeof(tt_bf16) : sizeof(float);
+}
 
 typedef struct tt_layout_params {
     int n_ranks;

@@ -36,8 +36,8 @@ void tti_exchange_measure(const tt_exchange_params *params, int n_far_owners,
     int width = width_of(params);
     size_t tokens = (size_t)params->max_tokens, owners = (size_t)params->n_owners;
     size_t choices = tokens * (size_t)params->K, entries = choices * (size_t)width;
-    size_t back_element = tti_wire_element_bytes(params->wire_back);
-    l.row_bytes = (size_t)params->H * tti_wire_element_bytes(params->wire);
+    size_t back_element = tt_wire_bytes(params->wire_back);
+    l.row_bytes = (size_t)params->H * tt_wire_bytes(params->wire);
     l.row_stride = tti_align(l.row_bytes);
     l.share = tti_align(sizeof(tti_pub));
     l.ret = l.share + owners * sizeof(tti_share);
@@ -362,7 +362,7 @@ static tt_status copy_params(tt_exchange *x, const tt_exchange_params *p)
     for (int w = 0; w < x->width; w++) {
         tti_part_bounds(p, w, &x->back_columns[w], &x->back_columns[w + 1]);
         x->part_bytes[w] = (size_t)(x->back_columns[w + 1] - x->back_columns[w]) *
-                           tti_wire_element_bytes(p->wire_back);
+                           tt_wire_bytes(p->wire_back);
         x->near_stride[w] = tti_align(x->part_bytes[w]);
     }
     x->source_id = find_rank(x->source, x->n_sources, world->rank);

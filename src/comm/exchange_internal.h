@@ -230,10 +230,6 @@ struct tt_exchange {
     _Atomic uint64_t *peer_wait_ns; /* peer_wait_ns[world size] */
 };
 
-static inline size_t tti_wire_element_bytes(tt_wire wire)
-{
-    return wire == TT_WIRE_F32 ? sizeof(float) : sizeof(tt_bf16);
-}
 
 /* The part of a source's window that belongs to a handle; the source must be near. */
 static inline unsigned char *tti_handle_part(const tt_exchange *x, int source_rank, int handle)

@@ -6,11 +6,6 @@
 #include "tutti/stream.h"
 #include "ttk.h"
 
-size_t tt_wire_bytes(tt_wire wire)
-{
-    return wire == TT_WIRE_BF16 ? sizeof(tt_bf16) : sizeof(float);
-}
-
 void tt_layout_columns(int64_t total, int n_parts, int part, int64_t *begin_out, int64_t *end_out)
 {
     /* A panel never serves two ranks: each packs whole panels, and only the last one is padded. */

@@ -54,8 +54,8 @@ static void write_file(const char *path, const void *data, size_t n, const void 
                        size_t n_more)
 {
     FILE *file = fopen(path, "wb");
-    if (!file || fwrite(data, 1, n, file) != n || fwrite(more, 1, n_more, file) != n_more ||
-        fclose(file) != 0) {
+    if (!file || (n > 0 && fwrite(data, 1, n, file) != n) ||
+        (n_more > 0 && fwrite(more, 1, n_more, file) != n_more) || fclose(file) != 0) {
         die(path);
     }
 }

@@ -86,3 +86,4 @@ int main(void)
     return 0;
 }
 /* TEST ranks: 2 */
+/* TEST timeout: 600 */
