@@ -40,6 +40,15 @@ TT_API tt_progress tt_world_progress_mode(const tt_world *world);
 TT_API double tt_world_deadline_s(const tt_world *world);
 TT_API bool tt_world_is_broken(const tt_world *world);
 
+/* ---- giving up, and patience ---- */
+/* This rank failed alone with `st` (not TT_OK; its message is tt_status_message()), where the others wait for it: the world becomes broken, and every wait of every other rank
+ * ends at once with the same code and "rank R (host): message". No-op if the world is broken already. Not collective, any thread. */
+TT_API void tt_world_fail(tt_world *world, tt_status st);
+/* A patient world lets local work take its time (loading weights): a wait goes on beyond its deadline as long as every rank that owes something shows that it lives, which it does by
+ * calling tt_world_progress (or anything that waits) more often than a quarter of the deadline, at most 1 s. Silent ranks still end the wait. A world starts patient; switch it off before the first
+ * step. Not collective (each rank's own waits), but all ranks should do the same. */
+TT_API void tt_world_set_patient(tt_world *world, bool patient);
+
 /* ---- agreement and small collectives ---- MPI: collective on the world. Thread: one at a time. */
 /* Every rank gives its own status and gets the worst of all, with the message of the (lowest) rank that had it, as "rank 3 (host): message" where
  * that is another rank than the reader, or where ranks differ; the plain message if all ranks failed alike. TT_OK if all are. */

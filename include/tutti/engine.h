@@ -1,7 +1,8 @@
 /* engine.h - runs a model on a layout: requests in, tokens out.
  *
  * Rank 0 takes requests, assigns each to a DP group and hands out tokens; all other ranks sit in tt_engine_follow. Every step begins
- * with a vote (work present, admissions, stop, worst status). The batch of a DP group is a pure function of what all its ranks know, so each of them plans it
+ * with a vote (work present, admissions, stop). A rank that fails in a step breaks the world
+ * with its message (tt_world_fail), so all end alike. The batch of a DP group is a pure function of what all its ranks know, so each of them plans it
  * itself; the group's first rank samples and tells the others and rank 0.
  * One forward serves every layout. Results do not depend on batch mates, chunking or layout (DESIGN.md, P1).
  * Threads: one thread at a time per engine. */

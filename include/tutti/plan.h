@@ -14,6 +14,8 @@
 #include "tutti/model.h"
 #include "tutti/status.h"
 
+enum { TT_LAYOUT_MAX_SPLIT = 256 }; /* most ranks that split one group's columns (tp, etp); rooms keep a rectangle for each on the stack */
+
 /* How KV is stored; which bits travel. (tt_weight_format is model.h's.) */
 typedef enum tt_wire { TT_WIRE_F32, TT_WIRE_BF16 } tt_wire;
 typedef enum tt_kv_format { TT_KV_F32, TT_KV_BF16 } tt_kv_format;

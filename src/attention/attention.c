@@ -326,7 +326,7 @@ tt_status tt_attention_forward(tt_attention *attention, int64_t layer, const tt_
         return TT_OK;
     }
     const tt_layout *layout = attention->layout;
-    tt_rect head_rect[TTI_ATTENTION_TP_MAX], out_rect[TTI_ATTENTION_TP_MAX];
+    tt_rect head_rect[TT_LAYOUT_MAX_SPLIT], out_rect[TT_LAYOUT_MAX_SPLIT];
     for (int part = 0; part < layout->tp; part++) {
         const tt_rank_role *role =
             &layout->role[layout->attention_rank[attention->role->dp_id * layout->tp + part]];

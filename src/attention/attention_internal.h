@@ -4,8 +4,6 @@
 #include "tutti/attention.h"
 #include "tutti/memory.h"
 
-enum { TTI_ATTENTION_TP_MAX = 1024 }; /* rectangles on the stack; no node has more ranks */
-
 /* ---- kv.c ----
  * One buffer: part [layer][page], each part `page_elements` long. Within a GQA part, KV head h has its 16 keys, then its 16 values; a
  * latent part is 16 rows of [c | rotary key]. */

@@ -72,6 +72,8 @@ struct tt_stream {
     worker *workers;    /* workers[n_threads]; [0] is unused with join_caller */
     arrival *groups;    /* groups[n_groups] */
     uint64_t self_next; /* join_caller: next entry of thread 0; owned by the one calling thread */
+    void (*hook)(void *arg); /* after each run; the calling thread's */
+    void *hook_arg;
 
     alignas(TT_CACHE_LINE) _Atomic uint64_t head; /* entries published; written by the enqueuer */
     _Atomic int n_sleeping;                       /* workers that sleep or are about to */
@@ -398,8 +400,17 @@ void tt_stream_run(tt_stream *stream, const char *name, tt_task_fn *fn, void *ar
         stream->self_next == atomic_load_explicit(&stream->head, memory_order_relaxed) &&
         !tt_trace_is_enabled()) {
         fn(arg, 0, 1);
-        return;
+    } else {
+        tt_stream_enqueue(stream, name, fn, arg);
+        tt_stream_sync(stream);
     }
-    tt_stream_enqueue(stream, name, fn, arg);
-    tt_stream_sync(stream);
+    if (stream->hook) {
+        stream->hook(stream->hook_arg);
+    }
+}
+
+void tt_stream_set_hook(tt_stream *stream, void (*hook)(void *arg), void *arg)
+{
+    stream->hook = hook;
+    stream->hook_arg = arg;
 }

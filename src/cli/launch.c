@@ -13,8 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 #include "tutti/comm_mpi.h"
 #include "tutti/log.h"
+#include "text_in.h"
 
 enum {
     /* When a group is broken rank 0 tells the error and ends the job. If it cannot, rank 1 does
@@ -23,7 +25,9 @@ enum {
     NEXT_SPEAKER_MS = 500,
     MAX_GRACE_MS = 6000,
     SLICE_MS = 50,
-    CPU_LIST_BYTES = 256
+    CPU_LIST_BYTES = 256,
+    WATCH_SLACK_S = 30,     /* beyond the deadline: waits of our own come first and name the culprit */
+    TTI_CLI_EXIT_PEER = 4
 };
 
 /* Set when this process was stopped and woken: then the others have most likely missed it and speak
@@ -35,6 +39,33 @@ static void note_continue(int number)
 {
     (void)number;
     was_stopped = 1;
+}
+
+/* ---- a watchdog for MPI calls that know no deadline ---- */
+
+static char watch_text[256];
+
+static void watch_expired(int number)
+{
+    (void)number;
+    ssize_t ignored = write(STDERR_FILENO, watch_text, strlen(watch_text));
+    (void)ignored;
+    _exit(TTI_CLI_EXIT_PEER);
+}
+
+/* Ends the process with exit code 4 if watch_end is not called in time. */
+static void watch_begin(int rank, const char *what, double deadline_s)
+{
+    snprintf(watch_text, sizeof(watch_text),
+             "tutti: rank %d: %s did not end in time: some rank does not take part\n", rank, what);
+    struct sigaction action = {.sa_handler = watch_expired};
+    sigaction(SIGALRM, &action, NULL);
+    alarm((unsigned)deadline_s + WATCH_SLACK_S);
+}
+
+static void watch_end(void)
+{
+    alarm(0);
 }
 
 static void sleep_ms(int ms)
@@ -199,6 +230,11 @@ static void describe_rank(const tti_cli_options *options, const tti_cli_launch *
            launch->cpus.node, launch->cpus.shared ? ", cores are shared with other ranks" : "");
 }
 
+static void poll_world(void *arg)
+{
+    tt_world_progress(arg);
+}
+
 /* Open MPI ends a process inside MPI_Init when its job step offers no PMI, with advice on how to build Open MPI.
  * So such a step is refused before. Other MPIs may need none of these (Slurm's own PMI-1 library). */
 static tt_status check_step(void)
@@ -262,10 +298,14 @@ tt_status tti_cli_launch_begin(const tti_cli_options *options, tt_status mine,
                    "this MPI allows calls from the main thread only: --progress caller is used");
         }
     }
+    launch->deadline_s = options->deadline_s;
+    watch_begin(launch->rank, "making the world", launch->deadline_s);
     status = tt_world_create(MPI_COMM_WORLD, &params, &launch->world);
+    watch_end();
     if (status != TT_OK) {
         return status;
     }
+    tti_cli_while_waiting(poll_world, launch->world);
     if (mine != TT_OK) {
         mine = tt_status_adopt(mine, message);
     }
@@ -320,8 +360,19 @@ void tti_cli_launch_tell(tti_cli_launch *launch, tt_status status)
     }
 }
 
+void tti_cli_launch_closing(const tti_cli_launch *launch)
+{
+    watch_begin(launch->rank, "the end of the run", launch->deadline_s);
+}
+
 int tti_cli_launch_end(tti_cli_launch *launch, tt_status status)
 {
+    if (status == TT_OK && launch->world && tt_world_is_broken(launch->world)) {
+        status = tt_world_error(launch->world); /* a peer was lost while all was taken down */
+        tti_cli_launch_tell(launch, status);
+    }
+    tti_cli_while_waiting(NULL, NULL);
+    tti_cli_launch_closing(launch);
     tt_world_destroy(&launch->world);
     tt_topology_destroy(&launch->topology);
     int is_up = 0;
@@ -329,5 +380,6 @@ int tti_cli_launch_end(tti_cli_launch *launch, tt_status status)
     if (is_up) {
         MPI_Finalize();
     }
+    watch_end();
     return tt_status_exit_code(status);
 }

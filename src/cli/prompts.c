@@ -135,12 +135,14 @@ static tt_status get_number(const json_t *line, const char *key, const char *whe
 }
 
 static tt_status get_integer(const json_t *line, const char *key, const char *where, int64_t least,
-                             int64_t *value)
+                             int64_t most, int64_t *value)
 {
     const json_t *item = json_object_get(line, key);
     if (item) {
-        TT_CHECK(json_is_integer(item) && json_integer_value(item) >= least, TT_ERR_FILE,
-                 "%s: %s must be a whole number, at least %lld", where, key, (long long)least);
+        TT_CHECK(json_is_integer(item) && json_integer_value(item) >= least &&
+                     json_integer_value(item) <= most,
+                 TT_ERR_FILE, "%s: %s must be a whole number from %lld to %lld", where, key,
+                 (long long)least, (long long)most);
         *value = json_integer_value(item);
     }
     return TT_OK;
@@ -192,9 +194,9 @@ static tt_status add_line(const gather *g, json_t *line, const char *where)
     TT_TRY(get_number(line, "temperature", where, &sampling.temperature));
     TT_TRY(get_number(line, "top_p", where, &sampling.top_p));
     TT_TRY(get_number(line, "min_p", where, &sampling.min_p));
-    TT_TRY(get_integer(line, "top_k", where, 0, &sampling.top_k));
-    TT_TRY(get_integer(line, "seed", where, 0, &seed));
-    TT_TRY(get_integer(line, "n", where, -1, &max_new));
+    TT_TRY(get_integer(line, "top_k", where, 0, INT32_MAX, &sampling.top_k));
+    TT_TRY(get_integer(line, "seed", where, 0, INT64_MAX, &seed));
+    TT_TRY(get_integer(line, "n", where, -1, INT32_MAX, &max_new));
     sampling.seed = (uint64_t)seed;
     TT_TRY(check_sampling(&sampling, where, TT_ERR_FILE));
     tt_ids ids = {0};
@@ -221,6 +223,7 @@ static tt_status add_file(const gather *g, const char *path)
     tt_status status = TT_OK;
     for (int64_t number = 1; status == TT_OK && (n = getline(&text, &capacity, file)) >= 0;
          number++) {
+        tti_cli_still_here();
         if (is_blank(text)) {
             continue;
         }

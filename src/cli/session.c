@@ -287,6 +287,7 @@ tt_status tti_cli_session_start(tti_cli_session *session, const tti_cli_needs *n
         TT_TRY(tt_world_barrier(launch->world));
         session->trace_origin_ns = tt_now_ns();
     }
+    tt_world_set_patient(launch->world, false);
     tt_phase_reset();
     return TT_OK;
 }
@@ -298,6 +299,7 @@ int tti_cli_session_end(tti_cli_session *session, tti_cli_launch *launch, tt_sta
         fclose(session->trace);
         session->trace = NULL;
     }
+    tti_cli_launch_closing(launch);
     tt_engine_destroy(&session->engine);
     tt_stream_destroy(&session->compute);
     tt_layout_destroy(&session->layout);

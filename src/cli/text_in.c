@@ -4,12 +4,15 @@
 #include "text_in.h"
 #include <ctype.h>
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum {
     READ_BYTES = 1 << 16,  /* one read */
     MAX_MESSAGES = 100000, /* of one chat; far above any context */
+    WAIT_MS = 100,         /* between two looks at the others */
     SHOWN_BYTES = 24       /* of a bad word in a message */
 };
 
@@ -33,17 +36,45 @@ void tti_cli_close_input(FILE *file)
     }
 }
 
+static void (*waiting_fn)(void *arg);
+static void *waiting_arg;
+
+void tti_cli_while_waiting(void (*fn)(void *arg), void *arg)
+{
+    waiting_fn = fn;
+    waiting_arg = arg;
+}
+
+void tti_cli_still_here(void)
+{
+    if (waiting_fn) {
+        waiting_fn(waiting_arg);
+    }
+}
+
+/* Returns when a read of the file will not block; meanwhile others may ask whether this rank is alive. */
+static void wait_for_input(FILE *file)
+{
+    struct pollfd one = {.fd = fileno(file), .events = POLLIN};
+    while (waiting_fn && poll(&one, 1, WAIT_MS) == 0) {
+        tti_cli_still_here();
+    }
+}
+
 tt_status tti_cli_read_all(FILE *file, const char *name, tt_text *text)
 {
     char piece[READ_BYTES];
     for (;;) {
-        errno = 0;
-        size_t n = fread(piece, 1, sizeof(piece), file);
-        TT_TRY(tt_text_append(text, piece, n));
-        if (n < sizeof(piece)) {
-            TT_CHECK(!ferror(file), TT_ERR_IO, "%s cannot be read: %s", name, strerror(errno));
+        wait_for_input(file);
+        ssize_t n = read(fileno(file), piece, sizeof(piece));
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        TT_CHECK(n >= 0, TT_ERR_IO, "%s cannot be read: %s", name, strerror(errno));
+        if (n == 0) {
             return TT_OK;
         }
+        TT_TRY(tt_text_append(text, piece, (size_t)n));
     }
 }
 

@@ -33,14 +33,18 @@ static void owing_collective(void *arg, bool *owes)
     }
 }
 
-/* Waits until request is complete; status_out may be MPI_STATUS_IGNORE. */
+/* Waits until request is complete; n_bytes_out, if not NULL, gets how much was received. */
 static tt_status wait_request(tt_world *world, MPI_Request *request, tti_wait *wait,
-                              MPI_Status *status_out)
+                              int *n_bytes_out)
 {
     for (;;) {
         int is_done = 0;
+        MPI_Status status;
         tti_lock(world);
-        tt_status st = TT_MPI(MPI_Test(request, &is_done, status_out));
+        tt_status st = TT_MPI(MPI_Test(request, &is_done, &status));
+        if (st == TT_OK && is_done && n_bytes_out) {
+            st = TT_MPI(MPI_Get_count(&status, MPI_BYTE, n_bytes_out));
+        }
         tti_unlock(world);
         if (st != TT_OK) {
             return tti_world_break(world, st);
@@ -88,11 +92,13 @@ static void leave(tt_world *world)
         if (tti_st_ != TT_OK) {                                                                    \
             return tti_world_break((world), tti_st_);                                              \
         }                                                                                          \
-        TT_TRY(wait_request((world), &(request), &tti_wait_, MPI_STATUS_IGNORE));                  \
+        TT_TRY(wait_request((world), &(request), &tti_wait_, NULL));                               \
         leave(world);                                                                              \
     } while (0)
 
-/* ---- collectives ---- */
+/* ---- collectives ----
+ * After a timeout MPI may still write into the buffers of the request that was given up. So whatever is small, as all that lies
+ * in a caller's frame, goes through world->small, which a broken world never frees. */
 
 tt_status tt_world_barrier(tt_world *world)
 {
@@ -101,7 +107,8 @@ tt_status tt_world_barrier(tt_world *world)
     return TT_OK;
 }
 
-static tt_status bcast(tt_world *world, const char *what, void *data, size_t bytes, int root)
+static tt_status bcast_pieces(tt_world *world, const char *what, void *data, size_t bytes,
+                              int root)
 {
     MPI_Request request = MPI_REQUEST_NULL;
     size_t at = 0;
@@ -112,6 +119,17 @@ static tt_status bcast(tt_world *world, const char *what, void *data, size_t byt
                                   world->comm, &request));
         at += part;
     } while (at < bytes);
+    return TT_OK;
+}
+
+static tt_status bcast(tt_world *world, const char *what, void *data, size_t bytes, int root)
+{
+    if (bytes == 0 || bytes > TTI_SMALL_BYTES) {
+        return bcast_pieces(world, what, data, bytes, root);
+    }
+    memcpy(world->small, data, bytes);
+    TT_TRY(bcast_pieces(world, what, world->small, bytes, root));
+    memcpy(data, world->small, bytes);
     return TT_OK;
 }
 
@@ -132,10 +150,20 @@ tt_status tt_world_allgather(tt_world *world, const void *mine, size_t bytes, vo
         }
         return TT_OK;
     }
+    bool is_small = bytes > 0 && bytes <= TTI_SMALL_BYTES / ((size_t)world->size + 1);
+    unsigned char *to = all;
+    const void *from = mine;
+    if (is_small) { /* small[size][bytes], then mine */
+        to = world->small;
+        from = memcpy(world->small + (size_t)world->size * bytes, mine, bytes);
+    }
     MPI_Request request = MPI_REQUEST_NULL;
     TTI_COLLECTIVE(world, "an all-gather", request,
-                   MPI_Iallgather(mine, tti_int(bytes), MPI_BYTE, all, tti_int(bytes), MPI_BYTE,
+                   MPI_Iallgather(from, tti_int(bytes), MPI_BYTE, to, tti_int(bytes), MPI_BYTE,
                                   world->comm, &request));
+    if (is_small) {
+        memcpy(all, to, (size_t)world->size * bytes);
+    }
     return TT_OK;
 }
 
@@ -143,9 +171,22 @@ tt_status tt_world_max_i64(tt_world *world, int64_t *values, int n)
 {
     TT_CHECK(n >= 0, TT_ERR_ARG, "maximum of %d values", n);
     MPI_Request request = MPI_REQUEST_NULL;
-    TTI_COLLECTIVE(
-        world, "a maximum", request,
-        MPI_Iallreduce(MPI_IN_PLACE, values, n, MPI_INT64_T, MPI_MAX, world->comm, &request));
+    int64_t *small = (int64_t *)(void *)world->small;
+    int most = TTI_SMALL_BYTES / (int)sizeof(*small), at = 0;
+    do {
+        int part = n - at < most ? n - at : most;
+        size_t bytes = (size_t)part * sizeof(*small);
+        if (part > 0) {
+            memcpy(small, values + at, bytes);
+        }
+        TTI_COLLECTIVE(
+            world, "a maximum", request,
+            MPI_Iallreduce(MPI_IN_PLACE, small, part, MPI_INT64_T, MPI_MAX, world->comm, &request));
+        if (part > 0) {
+            memcpy(values + at, small, bytes);
+        }
+        at += part;
+    } while (at < n);
     return TT_OK;
 }
 
@@ -236,7 +277,7 @@ static tt_status bulk(tt_world *world, bool is_send, int peer, int tag, unsigned
         tti_wait wait = {
             .what = is_send ? "a send" : "a receive", .owing = owing_one, .arg = &owing};
         MPI_Request request = MPI_REQUEST_NULL;
-        MPI_Status status;
+        int got = 0;
         tti_lock(world);
         tt_status st = is_send ? TT_MPI(MPI_Isend(data + at, tti_int(part), MPI_BYTE, peer, tag,
                                                   world->bulk, &request))
@@ -246,7 +287,7 @@ static tt_status bulk(tt_world *world, bool is_send, int peer, int tag, unsigned
         if (st != TT_OK) {
             return tti_world_break(world, st);
         }
-        st = wait_request(world, &request, &wait, &status);
+        st = wait_request(world, &request, &wait, is_send ? NULL : &got);
         if (st != TT_OK) {
             if (request != MPI_REQUEST_NULL && !is_send) { /* the caller's memory may go away */
                 tti_lock(world);
@@ -255,10 +296,6 @@ static tt_status bulk(tt_world *world, bool is_send, int peer, int tag, unsigned
                 tti_unlock(world);
             }
             return st;
-        }
-        int got = 0;
-        if (!is_send) {
-            MPI_Get_count(&status, MPI_BYTE, &got);
         }
         if (!is_send && (size_t)got != part) {
             char name[TTI_NAME_BYTES];

@@ -20,6 +20,7 @@ static const uint32_t talk_magic = 0x54544b31; /* "TTK1" */
 enum {
     TALK_TAG = 1,
     MAX_NAMED = 6, /* culprits named in a message; more are counted */
+    TELL_NS = 100000000, /* longest stay for messages to leave before a failed rank goes on */
     BLOCKED_AFTER_NS =
         10000000 /* a wait of 10 ms says whom it waits for; shorter ones are normal */
 };
@@ -76,13 +77,20 @@ static tt_status set_error(tt_world *world, tt_status code, const char *message)
     return tt_world_error(world);
 }
 
-static void give_up_locked(tt_world *world, tt_status code, const char *text)
+/* Tells all ranks the error of the group. */
+static void tell_all(tt_world *world, tti_talk_kind kind)
 {
+    if (world->talk.comm == MPI_COMM_NULL) {
+        return;
+    }
+    int code = atomic_load_explicit(&world->error, memory_order_acquire);
+    tti_lock(world);
     for (int r = 0; r < world->size; r++) {
         if (r != world->rank) {
-            say(world, TTI_TALK_GIVE_UP, r, (int)code, text);
+            say(world, kind, r, code, world->error_message);
         }
     }
+    tti_unlock(world);
 }
 
 tt_status tti_world_break(tt_world *world, tt_status code)
@@ -91,12 +99,52 @@ tt_status tti_world_break(tt_world *world, tt_status code)
         return tt_world_error(world);
     }
     tt_status st = set_error(world, code, tt_status_message());
-    if (world->talk.comm != MPI_COMM_NULL) {
-        tti_lock(world);
-        give_up_locked(world, st, world->error_message);
-        tti_unlock(world);
-    }
+    tell_all(world, TTI_TALK_GIVE_UP);
     return st;
+}
+
+/* The process may end soon, and no one else would move these messages. */
+static void wait_told(tt_world *world, tti_talk_kind kind)
+{
+    MPI_Request *request = &world->talk.request[slot(world, kind, 0)];
+    tt_spin spin = {0};
+    uint64_t begin_ns = tt_now_ns();
+    int is_sent = 0;
+    while (!is_sent && tt_now_ns() - begin_ns < TELL_NS) {
+        tti_lock(world);
+        tt_status st =
+            TT_MPI(MPI_Testall(world->size, request, &is_sent, MPI_STATUSES_IGNORE));
+        tti_unlock(world);
+        if (st != TT_OK) {
+            return;
+        }
+        tt_spin_once(&spin);
+    }
+}
+
+void tt_world_fail(tt_world *world, tt_status st)
+{
+    TT_ASSERT(st != TT_OK);
+    if (tt_world_is_broken(world)) {
+        return;
+    }
+    char name[TTI_NAME_BYTES], text[TTI_TALK_TEXT_BYTES]; /* the same on all ranks */
+    if (world->size == 1) {
+        set_error(world, st, tt_status_message());
+        return;
+    }
+    snprintf(text, sizeof(text), "%s: %s", tti_rank_name(world, world->rank, name, sizeof(name)),
+             tt_status_message());
+    set_error(world, st, text);
+    if (world->talk.comm != MPI_COMM_NULL) {
+        tell_all(world, TTI_TALK_FAILED);
+        wait_told(world, TTI_TALK_FAILED);
+    }
+}
+
+void tt_world_set_patient(tt_world *world, bool patient)
+{
+    atomic_store_explicit(&world->is_patient, patient, memory_order_relaxed);
 }
 
 /* ---- receiving ---- */
@@ -132,6 +180,9 @@ static void take_in(tt_world *world, tti_talk_message *m, int from)
         set_error(world, code, text);
         break;
     }
+    case TTI_TALK_FAILED: /* the sender's own failure is everybody's: same code, same text */
+        set_error(world, m->code < TT_OK ? (tt_status)m->code : TT_ERR_PEER, m->text);
+        break;
     default:
         break;
     }
@@ -282,6 +333,25 @@ static void list_ranks(const tt_world *world, const bool *owes, char *text, size
     }
 }
 
+/* Whether all ranks that the wait needs have answered since they were asked. */
+static bool is_alive_locked(tt_world *world, const tti_wait *wait)
+{
+    bool *owes = world->talk.owes;
+    world->talk.asked_ns = wait->asked_ns;
+    memset(owes, 0, (size_t)world->size * sizeof(*owes));
+    wait->owing(wait->arg, owes);
+    owes[world->rank] = false;
+    return keep_silent(world, owes) == 0;
+}
+
+/* The wait begins again; all will be asked again. */
+static void renew(tt_world *world, tti_wait *wait, uint64_t now)
+{
+    wait->since_ns = now;
+    wait->asked_ns = 0;
+    atomic_store_explicit(&world->talk.blocked_on, -1, memory_order_relaxed);
+}
+
 static tt_status blame_locked(tt_world *world, tti_wait *wait, uint64_t waited_ns)
 {
     bool *owes = world->talk.owes;
@@ -337,13 +407,17 @@ tt_status tti_wait_check(tt_world *world, tti_wait *wait)
     if (waited < BLOCKED_AFTER_NS || world->talk.comm == MPI_COMM_NULL) {
         return TT_OK;
     }
-    /* Questions of peers must be answered here, too, if nobody else makes progress. */
-    if (waited < world->deadline_ns - world->grace_ns) {
-        if (atomic_load_explicit(&world->talk.blocked_on, memory_order_relaxed) < 0) {
-            show_blocked(world, wait);
-        }
+    /* Long local work answers seldom: a patient wait asks early, so that nearly the whole deadline is left to answer. */
+    bool is_patient = atomic_load_explicit(&world->is_patient, memory_order_relaxed);
+    uint64_t last_quiet_ns = world->deadline_ns - world->grace_ns;
+    if (waited < last_quiet_ns &&
+        atomic_load_explicit(&world->talk.blocked_on, memory_order_relaxed) < 0) {
+        show_blocked(world, wait);
+    }
+    if (waited < (is_patient ? world->grace_ns : last_quiet_ns)) {
         return TT_OK;
     }
+    /* Questions of peers must be answered here, too, if nobody else makes progress. */
     tti_lock(world);
     if (wait->asked_ns == 0) {
         wait->asked_ns = now;
@@ -351,7 +425,11 @@ tt_status tti_wait_check(tt_world *world, tti_wait *wait)
     }
     tt_status st = tti_talk_advance(world);
     if (st == TT_OK && !tt_world_is_broken(world) && waited >= world->deadline_ns) {
-        st = blame_locked(world, wait, waited);
+        if (is_patient && is_alive_locked(world, wait)) {
+            renew(world, wait, now);
+        } else {
+            st = blame_locked(world, wait, waited);
+        }
     }
     tti_unlock(world);
     if (st != TT_OK) {
@@ -391,23 +469,23 @@ tt_status tti_talk_open(tt_world *world)
         st = TT_FAIL(TT_ERR_NOMEM, "no memory for the messages about trouble of %d ranks",
                      world->size);
     }
-    TT_TRY(tt_world_agree(world, st));
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n && talk->request; i++) { /* close looks at them even after a failure */
         talk->request[i] = MPI_REQUEST_NULL;
     }
+    TT_TRY(tt_world_agree(world, st));
     MPI_Comm comm = MPI_COMM_NULL;
     TT_TRY(tti_comm_dup(world, &comm));
     tti_lock(world);
     talk->comm = comm;
     st = listen(world);
     tti_unlock(world);
-    return st;
+    return tt_world_agree(world, st);
 }
 
 void tti_talk_close(tt_world *world)
 {
     tti_talk *talk = &world->talk;
-    if (tt_world_is_broken(world)) {
+    if (!tti_meet(world)) {
         return; /* peers may still be told; the buffers stay */
     }
     tti_lock(world);
@@ -424,8 +502,10 @@ void tti_talk_close(tt_world *world)
             MPI_Request_free(&talk->request[i]); /* for a rank that has closed already */
         }
     }
+    MPI_Comm comm = talk->comm;
+    talk->comm = MPI_COMM_NULL; /* from here on no wait has a deadline */
     tti_unlock(world);
-    tti_comm_free(world, &talk->comm);
+    tti_comm_free(world, &comm);
     if (is_sent) { /* else MPI may still read it: a leak of some kilobytes, once, after trouble */
         free(talk->out);
     }

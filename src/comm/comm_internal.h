@@ -16,6 +16,7 @@
 enum {
     TTI_HOST_BYTES = 64,       /* of a host name in messages, cut if longer */
     TTI_TALK_TEXT_BYTES = 448, /* of a message that tells peers why the group is given up */
+    TTI_SMALL_BYTES = 65536,   /* collectives up to here use memory of the world */
     TTI_LINE = TT_CACHE_LINE
 };
 
@@ -38,7 +39,7 @@ typedef struct tti_window {
 /* Allocates `bytes` zeroed bytes (each rank its own number) that the node's ranks can all reach.
  * Collective on the world; errors are agreed. TT_ERR_NOMEM if the shared-memory file system is too small for the node. */
 tt_status tti_window_create(tt_world *world, const char *what, size_t bytes, tti_window *window);
-/* Collective on the node unless the world is broken (then it is left to the end of the process). */
+/* Collective on the world unless it is broken (then the window is left to the end of the process). */
 void tti_window_destroy(tt_world *world, tti_window *window);
 
 /* ---- what a rank shows its node: sequence numbers and votes ---- */
@@ -104,6 +105,10 @@ tt_status tti_wait_check(tt_world *world, tti_wait *wait);
 void tti_wait_end(tt_world *world, tti_wait *wait);
 /* Marks the world broken with this thread's message and tells all ranks. Returns code (the earlier one if it was broken already). */
 tt_status tti_world_break(tt_world *world, tt_status code);
+/* Right before a blocking MPI collective, which has no deadline: waits, with a deadline, until all ranks are here. False if the
+ * world is broken: then the call must not be made. Once talk is closed there are no deadlines, and it does not wait.
+ * Collective on the world. */
+bool tti_meet(tt_world *world);
 /* "rank 3 (host)" */
 const char *tti_rank_name(const tt_world *world, int rank, char *text, size_t bytes);
 enum { TTI_NAME_BYTES = TTI_HOST_BYTES + 24 };
@@ -113,6 +118,7 @@ typedef enum tti_talk_kind {
     TTI_TALK_ASK,
     TTI_TALK_ANSWER,
     TTI_TALK_GIVE_UP,
+    TTI_TALK_FAILED,
     TTI_TALK_KINDS
 } tti_talk_kind;
 typedef struct tti_talk_message {
@@ -200,6 +206,7 @@ struct tt_world {
     int *peer;                    /* peer[n_peers]: their world ranks, ascending */
     tt_progress mode;
     uint64_t deadline_ns, grace_ns, delay_ns;
+    _Atomic bool is_patient;
     size_t piece_bytes; /* longest MPI message */
 
     MPI_Comm comm;      /* collectives */
@@ -209,11 +216,13 @@ struct tt_world {
     tti_page **page;    /* page[n_peers] */
     tti_page *my_page;  /* NULL until the window is there */
     uint64_t n_entered; /* collectives entered */
+    unsigned char *small; /* small[TTI_SMALL_BYTES]: what MPI may still write after a timeout is never a caller's frame */
 
     atomic_flag mpi_lock;
     tti_op *ops;               /* under mpi_lock */
     _Atomic int n_busy;        /* ops that are awake: whether to bother */
     _Atomic uint32_t turn;     /* calls of progress; only its low bits matter */
+    _Atomic uint64_t talked_ns; /* the last look for questions of peers */
     _Atomic uint32_t n_events; /* begun or completed operations: keeps the progress thread awake */
     tt_stream *thread;         /* runs one endless task: progress */
     bool has_thread;
@@ -234,7 +243,7 @@ static inline bool tti_is_near(const tt_world *world, int rank)
     return world->node[rank] == world->node[world->rank];
 }
 
-/* Duplicates world->comm for an object of its own. Collective; all ranks must have agreed to be here. */
+/* Duplicates world->comm for an object of its own. Collective; all ranks must have agreed to be here. A failure breaks the world. */
 tt_status tti_comm_dup(tt_world *world, MPI_Comm *comm_out);
 /* Collective unless the world is broken. */
 void tti_comm_free(tt_world *world, MPI_Comm *comm);

@@ -407,17 +407,19 @@ tt_status tt_exchange_create(tt_world *world, const tt_exchange_params *params,
         st = copy_params(x, params);
     }
     st = tt_world_agree(world, st);
-    if (st == TT_OK) {
-        size_t bytes = x->source_id >= 0 ? (size_t)x->n_handles * x->layout.handle_bytes : TTI_LINE;
-        st = tti_window_create(world, "the exchange windows", bytes, &x->window);
+    if (st != TT_OK) {
+        if (x) { /* not every rank has one: no barrier */
+            free_exchange(x);
+        }
+        return st;
     }
+    size_t bytes = x->source_id >= 0 ? (size_t)x->n_handles * x->layout.handle_bytes : TTI_LINE;
+    st = tti_window_create(world, "the exchange windows", bytes, &x->window);
     if (st == TT_OK) {
         st = tt_world_agree(world, open_wire(x));
     }
     if (st != TT_OK) {
-        if (x) {
-            tt_exchange_destroy(&x);
-        }
+        tt_exchange_destroy(&x);
         return st;
     }
     *exchange_out = x;

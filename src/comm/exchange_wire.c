@@ -102,6 +102,7 @@ static tt_status post(tt_exchange *x, tti_handle *h)
     for (int i = 0; i < x->n_far_owners;
          i++) { /* receives first: an answer must never be unexpected */
         tti_far_owner *f = &h->far_owner[i];
+        TT_ASSERT(f->n_send == 0 && !f->is_receiving); /* prepare has waited for that */
         unsigned char *at = back + share_of(x, h, f->owner_id)->back_begin - TTI_HEADER_BYTES;
         size_t n = tti_n_pieces(x->world, f->result_bytes);
         for (size_t p = 0; p < n; p++) {
@@ -251,7 +252,9 @@ static tt_status advance(tti_op *op)
     tt_exchange *x = h->x;
     bool is_sending = false, is_open = atomic_load_explicit(&h->is_open, memory_order_acquire);
     if (atomic_load_explicit(&h->must_post, memory_order_acquire)) {
-        atomic_store_explicit(&h->must_post, false, memory_order_relaxed);
+        atomic_store_explicit(&h->is_sending, true, memory_order_relaxed);
+        atomic_store_explicit(&h->must_post, false,
+                              memory_order_release); /* is_sending first: see tti_wire_drain */
         TT_TRY(post(x, h));
     }
     for (int i = 0; i < x->n_far_owners; i++) {
@@ -321,6 +324,9 @@ static void owing_sends(void *arg, bool *owes)
 
 static bool is_draining(const tt_exchange *x, const tti_handle *h)
 {
+    if (atomic_load_explicit(&h->must_post, memory_order_acquire)) {
+        return true;
+    }
     for (int i = 0; i < x->n_far_sources; i++) {
         if (atomic_load_explicit(&h->far_source[i].stage, memory_order_acquire) == TTI_FAR_DONE) {
             return true;

@@ -583,6 +583,26 @@ static tt_status alloc_gather(tt_world *world, const int *members, int n, int64_
     return alloc_far(g);
 }
 
+/* Local memory only. */
+static void free_gather(tt_gather *g)
+{
+    if (!tt_world_is_broken(g->world)) { /* else MPI may still write into these */
+        for (int i = 0; i < g->n_far && g->far; i++) {
+            for (int p = 0; p < N_REGIONS; p++) {
+                free(g->far[i].receive[p]);
+                free(g->far[i].send[p]);
+            }
+        }
+        tt_memory_free(g->buffers,
+                       (size_t)g->n_far * N_REGIONS * tti_align(message_bytes(g->max_floats)));
+    }
+    free(g->far);
+    free(g->member);
+    free(g->near);
+    free(g->missing);
+    free(g);
+}
+
 static tt_status open_far(tt_gather *g)
 {
     tt_status st = TT_OK;
@@ -627,6 +647,7 @@ tt_status tt_gather_create(tt_world *world, const int *members, int n, int64_t m
                            tt_gather **gather_out)
 {
     tt_gather *g = NULL;
+    bool is_open = false; /* something collective is, or was tried, on all ranks alike */
     group_key *all = calloc((size_t)world->size, sizeof(*all));
     tt_status st =
         all ? check_members(world, members, n, max_floats) : TT_FAIL(TT_ERR_NOMEM, "no memory");
@@ -646,12 +667,15 @@ tt_status tt_gather_create(tt_world *world, const int *members, int n, int64_t m
         st = tt_world_agree(world, alloc_gather(world, members, n, max_floats, &g));
     }
     if (st == TT_OK && largest > 1) { /* groups of one need nothing */
+        is_open = true;
         st = open_gather(g);
     }
     free(all);
     if (st != TT_OK) {
-        if (g) {
+        if (is_open) {
             tt_gather_destroy(&g);
+        } else if (g) { /* not every rank has one: no barrier */
+            free_gather(g);
         }
         return st;
     }
@@ -706,19 +730,5 @@ void tt_gather_destroy(tt_gather **gather)
         tti_window_destroy(world, &g->window);
         tti_comm_free(world, &g->comm);
     }
-    if (!tt_world_is_broken(world)) { /* else MPI may still write into these */
-        for (int i = 0; i < g->n_far && g->far; i++) {
-            for (int p = 0; p < N_REGIONS; p++) {
-                free(g->far[i].receive[p]);
-                free(g->far[i].send[p]);
-            }
-        }
-        tt_memory_free(g->buffers,
-                       (size_t)g->n_far * N_REGIONS * tti_align(message_bytes(g->max_floats)));
-    }
-    free(g->far);
-    free(g->member);
-    free(g->near);
-    free(g->missing);
-    free(g);
+    free_gather(g);
 }

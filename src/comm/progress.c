@@ -6,8 +6,9 @@
 #include "comm_internal.h"
 
 enum {
-    TALK_PERIOD = 32
-}; /* calls of progress per look for questions of peers: they may wait some microseconds */
+    TALK_PERIOD = 32, /* calls of progress per look for questions of peers: they may wait some microseconds */
+    TALK_PERIOD_NS = 1000000 /* who calls seldom (while loading) looks each time */
+};
 
 tt_status tti_mpi_status(int code, const char *call, const char *file, int line)
 {
@@ -111,7 +112,10 @@ static void advance(tt_world *world)
     atomic_store_explicit(&world->turn, turn + 1,
                           memory_order_relaxed); /* a lost count does no harm */
     bool is_busy = atomic_load_explicit(&world->n_busy, memory_order_acquire) > 0;
-    bool is_talk_turn = turn % TALK_PERIOD == 0;
+    uint64_t now = tt_now_ns();
+    bool is_talk_turn =
+        turn % TALK_PERIOD == 0 ||
+        now - atomic_load_explicit(&world->talked_ns, memory_order_relaxed) > TALK_PERIOD_NS;
     if ((!is_busy && !is_talk_turn) || !try_lock(world)) {
         return;
     }
@@ -124,6 +128,7 @@ static void advance(tt_world *world)
         }
     }
     if (st == TT_OK && is_talk_turn) {
+        atomic_store_explicit(&world->talked_ns, now, memory_order_relaxed);
         st = tti_talk_advance(world);
     }
     tti_unlock(world);

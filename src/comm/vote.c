@@ -295,11 +295,13 @@ tt_status tti_vote_open(tt_world *world)
     if (!vote->in || !vote->receive || !vote->got || !vote->send[0] || !vote->send[1]) {
         st = TT_FAIL(TT_ERR_NOMEM, "no memory for votes of %d nodes", world->n_nodes);
     }
+    for (size_t i = 0; i < n && st == TT_OK; i++) {
+        vote->receive[i] = vote->send[0][i] = vote->send[1][i] = MPI_REQUEST_NULL;
+    }
     TT_TRY(tt_world_agree(world, st));
     TT_TRY(tti_comm_dup(world, &vote->comm));
     tti_lock(world);
     for (int node = 0; node < world->n_nodes; node++) {
-        vote->receive[node] = vote->send[0][node] = vote->send[1][node] = MPI_REQUEST_NULL;
         if (st == TT_OK && is_leader(world) && node != my_node(world)) {
             st = TT_MPI(MPI_Recv_init(&vote->in[node], (int)sizeof(vote->in[node]), MPI_BYTE,
                                       world->node_first[node], VOTE_TAG, vote->comm,
@@ -325,7 +327,7 @@ void tti_vote_close(tt_world *world)
         tti_op_unregister(world, &vote->op);
     }
     tti_lock(world);
-    for (int node = 0; node < world->n_nodes && vote->receive; node++) {
+    for (int node = 0; node < world->n_nodes && vote->op.advance; node++) { /* else never opened */
         if (vote->receive[node] != MPI_REQUEST_NULL) {
             MPI_Cancel(&vote->receive[node]);
             MPI_Wait(&vote->receive[node], MPI_STATUS_IGNORE);

@@ -137,8 +137,9 @@ static tt_status alloc_tables(tt_world *world)
     world->host = calloc(size, sizeof(*world->host));
     world->peer = calloc(size, sizeof(*world->peer));
     world->page = calloc(size, sizeof(*world->page));
+    world->small = calloc(1, TTI_SMALL_BYTES);
     TT_CHECK(world->node && world->node_rank && world->node_size && world->node_first &&
-                 world->real_node && world->host && world->peer && world->page,
+                 world->real_node && world->host && world->peer && world->page && world->small,
              TT_ERR_NOMEM, "no memory for the tables of %d ranks", world->size);
     return TT_OK;
 }
@@ -171,16 +172,30 @@ static void find_nodes(tt_world *world, const hello *all)
     }
 }
 
-/* The status of the worst rank before there is a world that could agree. */
+/* tt_world_agree before there is a world: the status of the worst rank, with the message of the lowest that has it. */
 static tt_status first_agree(MPI_Comm comm, tt_status mine)
 {
     int in = (int)mine, worst = 0;
     TT_TRY(TT_MPI(MPI_Allreduce(&in, &worst, 1, MPI_INT, MPI_MIN, comm)));
-    if (worst == TT_OK || worst == (int)mine) {
-        return mine;
+    if (worst == TT_OK) {
+        return TT_OK;
     }
-    return TT_FAIL((tt_status)worst, "another rank could not make its world (%s)",
-                   tt_status_name((tt_status)worst));
+    int rank = 0, size = 0, root = 0;
+    MPI_Comm_rank(comm, &rank);
+    MPI_Comm_size(comm, &size);
+    int holder = (int)mine == worst ? rank : size;
+    char own[TT_STATUS_MESSAGE_BYTES], text[TT_STATUS_MESSAGE_BYTES];
+    snprintf(own, sizeof(own), "%s", mine == TT_OK ? "" : tt_status_message());
+    memcpy(text, own, sizeof(text));
+    TT_TRY(TT_MPI(MPI_Allreduce(&holder, &root, 1, MPI_INT, MPI_MIN, comm)));
+    TT_TRY(TT_MPI(MPI_Bcast(text, (int)sizeof(text), MPI_CHAR, root, comm)));
+    text[sizeof(text) - 1] = 0;
+    int is_same = (int)mine == worst && strcmp(own, text) == 0, all_same = 0;
+    TT_TRY(TT_MPI(MPI_Allreduce(&is_same, &all_same, 1, MPI_INT, MPI_MIN, comm)));
+    if (all_same) {
+        return tt_status_adopt(mine, text);
+    }
+    return TT_FAIL((tt_status)worst, "rank %d: %s", root, text);
 }
 
 static tt_status meet(tt_world *world, const tt_world_params *params)
@@ -234,12 +249,20 @@ tt_status tti_comm_dup(tt_world *world, MPI_Comm *comm_out)
         st = TT_MPI(MPI_Comm_set_errhandler(*comm_out, MPI_ERRORS_RETURN));
     }
     tti_unlock(world);
-    return st;
+    return st == TT_OK ? TT_OK : tti_world_break(world, st);
+}
+
+bool tti_meet(tt_world *world)
+{
+    if (tt_world_is_broken(world)) {
+        return false;
+    }
+    return world->talk.comm == MPI_COMM_NULL || tt_world_barrier(world) == TT_OK;
 }
 
 void tti_comm_free(tt_world *world, MPI_Comm *comm)
 {
-    if (*comm != MPI_COMM_NULL && !tt_world_is_broken(world)) {
+    if (*comm != MPI_COMM_NULL && tti_meet(world)) {
         tti_lock(world);
         MPI_Comm_free(comm);
         tti_unlock(world);
@@ -257,6 +280,7 @@ static void free_tables(tt_world *world)
     free(world->host);
     free(world->peer);
     free(world->page);
+    free(world->small);
     free(world);
 }
 
@@ -286,6 +310,7 @@ tt_status tt_world_create(MPI_Comm comm, const tt_world_params *params, tt_world
     world->talk.comm = world->vote.comm = MPI_COMM_NULL;
     world->talk.receive = MPI_REQUEST_NULL;
     atomic_store(&world->talk.blocked_on, -1);
+    atomic_store(&world->is_patient, true);
     atomic_flag_clear(&world->mpi_lock);
     atomic_flag_clear(&world->error_lock);
 
@@ -340,6 +365,7 @@ void tt_world_destroy(tt_world **world_ptr)
     tti_vote_close(world);
     tti_talk_close(world);
     tti_window_destroy(world, &world->page_window);
+    world->my_page = NULL;
     if (tt_world_is_broken(world)) {
         /* MPI still knows requests with our buffers, and freeing is collective: keep all until the process ends. */
         world->next_broken = broken_worlds;

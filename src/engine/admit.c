@@ -181,6 +181,17 @@ void tti_admission_ended(tt_engine *engine, uint64_t id)
     }
 }
 
+bool tti_admission_knows(const tt_engine *engine, uint64_t id)
+{
+    const tti_admission *a = &engine->admission;
+    for (int64_t i = 0; i < a->n_admitted; i++) {
+        if (a->admitted[i].id == id) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* The group with the fewest sequences that has room; -1 if none has. */
 static int32_t choose_group(const tt_engine *engine, int64_t n_pages)
 {

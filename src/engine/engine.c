@@ -52,10 +52,19 @@ typedef struct loading_state {
     uint64_t total_bytes;
 } loading_state;
 
+/* Loading takes long and no part in anything: between pieces this rank answers who asks whether it is alive. */
 static void loading(void *arg, uint64_t read_bytes)
 {
     const loading_state *state = arg;
-    state->params->loading(state->params->loading_arg, read_bytes, state->total_bytes);
+    tt_world_progress(state->params->world);
+    if (state->params->loading) {
+        state->params->loading(state->params->loading_arg, read_bytes, state->total_bytes);
+    }
+}
+
+static void poll_world(void *arg)
+{
+    tt_world_progress(arg);
 }
 
 tt_status tt_engine_create(const tt_engine_params *params, tt_engine **engine_out)
@@ -85,7 +94,7 @@ tt_status tt_engine_create(const tt_engine_params *params, tt_engine **engine_ou
     load.weights = params->layout->weights;
     load.node = params->node;
     load.compute = params->compute;
-    load.progress = params->loading ? loading : NULL;
+    load.progress = loading;
     load.progress_arg = &state;
     uint64_t begin_ns = tt_now_ns();
     if (st == TT_OK) {
@@ -94,6 +103,9 @@ tt_status tt_engine_create(const tt_engine_params *params, tt_engine **engine_ou
     if (st != TT_OK) {
         tt_engine_destroy(&engine);
         return st;
+    }
+    if (tt_world_progress_mode(params->world) == TT_PROGRESS_POLLED) {
+        tt_stream_set_hook(params->compute, poll_world, params->world);
     }
     engine->figures.load_bytes = load.read_bytes;
     engine->figures.weight_bytes_held = load.packed_bytes;
@@ -108,6 +120,7 @@ void tt_engine_destroy(tt_engine **engine_ptr)
     if (!engine) {
         return;
     }
+    tt_stream_set_hook(engine->compute, NULL, NULL);
     tt_gather_destroy(&engine->row_gather);
     tt_moe_destroy(&engine->moe);
     tt_attention_destroy(&engine->attention);
@@ -163,8 +176,7 @@ static tt_status run_step(tt_engine *engine, tt_output_fn *output, void *arg)
     return TT_OK;
 }
 
-/* One step as every rank takes it. */
-static tt_status step(tt_engine *engine, bool stop, tt_output_fn *output, void *arg, bool *stopped_out,
+static tt_status take_step(tt_engine *engine, bool stop, tt_output_fn *output, void *arg, bool *stopped_out,
                       bool *worked_out)
 {
     int64_t agreed[VOTE_FIELDS];
@@ -192,6 +204,17 @@ static tt_status step(tt_engine *engine, bool stop, tt_output_fn *output, void *
     }
     tt_span_end(&span, 0);
     return TT_OK;
+}
+
+/* One step as every rank takes it. A rank that cannot go on tells the others why: else they would wait for it. */
+static tt_status step(tt_engine *engine, bool stop, tt_output_fn *output, void *arg, bool *stopped_out,
+                      bool *worked_out)
+{
+    tt_status st = take_step(engine, stop, output, arg, stopped_out, worked_out);
+    if (st != TT_OK) {
+        tt_world_fail(engine->world, st);
+    }
+    return st;
 }
 
 tt_status tt_engine_step(tt_engine *engine, tt_output_fn *output, void *arg, bool *busy_out)

@@ -136,6 +136,8 @@ struct tt_engine {
 size_t tti_admission_write(tt_engine *engine);
 /* Applies a control message to this rank's DP group. */
 tt_status tti_admission_apply(tt_engine *engine, const unsigned char *message, size_t bytes);
+/* True while a request is with a DP group, as rank 0 knows it. */
+bool tti_admission_knows(const tt_engine *engine, uint64_t id);
 /* Rank 0 learns that a request ended. */
 void tti_admission_ended(tt_engine *engine, uint64_t id);
 tt_status tti_admission_init(tt_engine *engine);

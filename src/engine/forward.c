@@ -3,13 +3,11 @@
 #include "engine_internal.h"
 #include "tutti/trace.h"
 
-enum { TP_MAX = 1024 }; /* rectangles on the stack; no node has more ranks */
-
 /* After dealing, each TP rank has new values of its own rows of x: all get all rows. */
 static tt_status gather_rows(tt_engine *engine, int64_t T)
 {
     const tt_layout *layout = engine->layout;
-    tt_rect rect[TP_MAX];
+    tt_rect rect[TT_LAYOUT_MAX_SPLIT];
     for (int part = 0; part < layout->tp; part++) {
         int64_t begin, end;
         tt_layout_deal(T, layout->tp, part, &begin, &end);

@@ -8,8 +8,6 @@
 #include <string.h>
 #include "tutti/trace.h"
 
-enum { TP_MAX = 1024 }; /* rectangles on the stack; no node has more ranks */
-
 /* One head row's result, as it travels. */
 typedef struct result {
     uint64_t id;
@@ -32,6 +30,9 @@ static void tell(tt_engine *engine, const result *r, const float *logits, tt_out
                  void *arg)
 {
     tt_output out = {r->id, r->token, r->position, (tt_finish)r->finish, r->nll, logits};
+    if (!tti_admission_knows(engine, r->id)) {
+        return; /* cancelled since the step began */
+    }
     if (out.finish != TT_FINISH_NONE) {
         tti_admission_ended(engine, r->id);
     }
@@ -64,7 +65,7 @@ static tt_status make_logits(tt_engine *engine, const block_task *task)
 {
     const tt_layout *layout = engine->layout;
     int64_t V = engine->arch->V;
-    tt_rect rect[TP_MAX];
+    tt_rect rect[TT_LAYOUT_MAX_SPLIT];
     for (int part = 0; part < layout->tp; part++) {
         tt_rect columns = {0, task->n, 0, 0};
         tt_layout_columns(V, layout->tp, part, &columns.col, &columns.n_cols);
@@ -171,7 +172,7 @@ static tt_status report_block(tt_engine *engine, const block_task *task, bool la
 /* The drawn tokens, bit by bit in floats, from the group's first rank to the others. */
 static tt_status share_tokens(tt_engine *engine, int64_t n)
 {
-    tt_rect rect[TP_MAX];
+    tt_rect rect[TT_LAYOUT_MAX_SPLIT];
     memset(rect, 0, (size_t)engine->layout->tp * sizeof(rect[0]));
     rect[0].n_rows = 1;
     rect[0].n_cols = n;

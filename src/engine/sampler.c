@@ -4,7 +4,7 @@
 #include "engine_internal.h"
 #include <math.h>
 
-/* Philox-4x32-10 on one counter: 32 random bits for (seed, position). Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
+/* Philox-4x32-10 on one counter: 64 random bits for (seed, position). Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
  * SC 2011. */
 static uint64_t philox(uint64_t seed, uint64_t counter)
 {

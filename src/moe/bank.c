@@ -135,9 +135,10 @@ static tt_status make_exchange(tt_moe *moe)
     st = tt_world_agree(moe->world, st);
     if (st == TT_OK) {
         /* The exchange wants ascending lists: mark, then walk. */
-        bool *attends = calloc(2 * n_ranks, sizeof(bool)), *serves = attends + n_ranks;
+        bool *attends = calloc(2 * n_ranks, sizeof(bool));
         st = tt_world_agree(moe->world, attends ? TT_OK : TT_FAIL(TT_ERR_NOMEM, "no memory"));
         if (st == TT_OK) {
+            bool *serves = attends + n_ranks;
             for (int i = 0; i < n_sources; i++) {
                 attends[layout->attention_rank[i]] = true;
             }

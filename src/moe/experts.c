@@ -150,7 +150,7 @@ static void run_products(expert_pass *pass, bool is_down)
 static tt_status share_inner(tt_moe *moe, int64_t n_rows)
 {
     int etp = moe->layout->etp;
-    tt_rect rect[TTI_ETP_MAX];
+    tt_rect rect[TT_LAYOUT_MAX_SPLIT];
     for (int part = 0; part < etp; part++) {
         int64_t begin, end;
         tt_layout_columns(moe->F, etp, part, &begin, &end);

@@ -20,7 +20,7 @@ tt_status tt_moe_dense(tt_moe *moe, int64_t layer, int64_t T, const float *x, fl
     const tt_ffn *ffn = &moe->layer[layer].dense;
     int64_t F = moe->arch->F_dense;
     int tp = moe->layout->tp, tp_id = moe->role->tp_id;
-    tt_rect inner_rect[TTI_TP_MAX], out_rect[TTI_TP_MAX];
+    tt_rect inner_rect[TT_LAYOUT_MAX_SPLIT], out_rect[TT_LAYOUT_MAX_SPLIT];
     for (int part = 0; part < tp; part++) {
         tt_rect inner = {0, T, 0, 0}, out = {0, T, 0, 0};
         tt_layout_columns(F, tp, part, &inner.col, &inner.n_cols);

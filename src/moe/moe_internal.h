@@ -5,7 +5,6 @@
 #include "tutti/memory.h"
 #include "tutti/trace.h"
 
-enum { TTI_TP_MAX = 1024, TTI_ETP_MAX = 1024 }; /* rectangles on the stack; no node has more ranks */
 
 /* The weights of one feed-forward layer on this rank. */
 typedef struct tti_moe_layer {

@@ -157,7 +157,7 @@ static void choose_both(const draft *d, tt_layout *layout)
     int per_node = even_ranks_per_node(&d->attention, layout->n_nodes, &n_used_nodes);
     double best_s = 0.0;
     layout->tp = 1;
-    for (int tp = 1; tp <= (per_node > 0 ? per_node : 1) && tp <= d->arch->Nq; tp++) {
+    for (int tp = 1; tp <= (per_node > 0 ? per_node : 1) && tp <= d->arch->Nq && tp <= TT_LAYOUT_MAX_SPLIT; tp++) {
         if (tp > 1 && per_node % tp != 0) {
             continue;
         }
@@ -180,7 +180,7 @@ static void choose_both(const draft *d, tt_layout *layout)
 static int largest_tp(const draft *d, int n_nodes, int dp)
 {
     int best = 1;
-    for (int tp = 2; tp <= d->arch->Nq && tp <= d->attention.n / dp; tp++) {
+    for (int tp = 2; tp <= d->arch->Nq && tp <= d->attention.n / dp && tp <= TT_LAYOUT_MAX_SPLIT; tp++) {
         if (whole_groups(&d->attention, n_nodes, tp) >= dp) {
             best = tp;
         }
@@ -216,6 +216,8 @@ static tt_status choose_attention(const draft *d, tt_layout *layout)
     } else {
         choose_both(d, layout);
     }
+    TT_CHECK(layout->tp <= TT_LAYOUT_MAX_SPLIT, TT_ERR_USAGE, "tp %d is above %d", layout->tp,
+             TT_LAYOUT_MAX_SPLIT);
     int64_t n_used = (int64_t)layout->dp * layout->tp;
     TT_CHECK(n_used <= n, TT_ERR_USAGE, "dp %d x tp %d = %" PRId64 " is above the %d %s",
              layout->dp, layout->tp, n_used, n, of_what);

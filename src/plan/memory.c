@@ -125,7 +125,9 @@ uint64_t tti_plan_embedding_bytes(const tt_model *model)
 {
     const tt_arch *a = tt_model_arch(model);
     tt_tensor tensor = tt_model_tensor(model, TT_ROLE_EMBED, 0, 0);
-    return tti_plan_mul(tti_plan_area(a->V, a->H), tt_dtype_bytes(tensor.type));
+    /* Looked up as it lies in the file, but f16 becomes f32. */
+    uint64_t element = tensor.type == TT_DTYPE_BF16 ? sizeof(tt_bf16) : sizeof(float);
+    return tti_plan_mul(tti_plan_area(a->V, a->H), element);
 }
 
 uint64_t tti_plan_dense_bytes(const tt_model *model, const tt_layout *layout, int rank)
@@ -234,6 +236,16 @@ static uint64_t exchange_bytes(const view *v)
     return tti_plan_mul(tti_plan_add(handle_bytes, peer_bytes), (uint64_t)layout->n_handles);
 }
 
+/* What a process holds beside all that: MPI, the program, thread stacks. Guessed. */
+static const uint64_t process_bytes = UINT64_C(64) << 20;
+
+enum {
+    HEAD_ROWS = 32,    /* rows of logits that are held at once */
+    JOB_ROWS = 512,    /* least rows of the expert buffers */
+    SAMPLERS = 16,     /* threads that sample, each with 2 V ids; more are rare */
+    GATHER_REGIONS = 2 /* of each gather's window */
+};
+
 /* Step work space, at most: f32 rows of a full step times the widths that live at once. */
 static uint64_t work_bytes(const view *v)
 {
@@ -242,21 +254,30 @@ static uint64_t work_bytes(const view *v)
     bool mla = a->attention == TT_ATTENTION_MLA;
     uint64_t floats = 0;
     if (v->role->dp_id >= 0) {
-        /* x, its norm, the gathered attention output and FFN output; q, k, v; gathered heads. */
-        int64_t q_width = a->Nq * (mla ? a->kv_rank + a->rope_dim : a->D);
+        /* x, its norm, attention and FFN output; q, keys and values; MLA: q and outputs in the latent space; gathered heads; dense FFN. */
+        int64_t q_width = a->Nq * (mla ? a->nope_dim + 2 * a->rope_dim + 2 * a->kv_rank : a->D);
         int64_t kv_width = mla ? a->q_rank + a->kv_rank + a->rope_dim : 2 * a->Nkv * a->D;
         int64_t heads_width = a->Nq * (mla ? a->v_dim : a->D);
-        int64_t ffn_width = 3 * (a->F_dense > a->F_shared ? a->F_dense : a->F_shared);
-        int64_t width = 4 * a->H + q_width + kv_width + heads_width + ffn_width + a->E;
+        int64_t width = 4 * a->H + q_width + kv_width + heads_width + 2 * a->F_dense + a->E;
         floats = tti_plan_area(layout->max_rows_group, width);
-        /* Logits of the rows that need them: one per sequence. */
-        floats = tti_plan_add(floats, tti_plan_area(layout->max_batch_group, a->V));
+        floats = tti_plan_add(floats, tti_plan_area((int64_t)layout->n_handles * layout->max_rows_rank,
+                                                    2 * a->F_shared + a->H));
+        floats = tti_plan_add(floats, tti_plan_area(HEAD_ROWS, a->V + a->H));
+        floats = tti_plan_add(floats, tti_plan_area(2 * SAMPLERS, a->V));
+        /* Rotary tables. */
+        floats = tti_plan_add(floats, tti_plan_area(layout->context, a->rope.dim));
+        if (layout->tp > 1) { /* windows of attention's, the dense FFN's and the trunk's gathers */
+            int64_t widest = heads_width > a->F_dense ? heads_width : a->F_dense;
+            widest = (widest > a->H ? widest : a->H) / layout->tp + TTK_PANEL;
+            floats = tti_plan_add(floats, tti_plan_area(3 * GATHER_REGIONS * layout->max_rows_group, widest));
+        }
     }
     if (v->role->group_id >= 0) {
-        /* One expert's rows of one source at a time: rows in, gate, up, their product, rows out. */
-        floats = tti_plan_add(floats, tti_plan_area(layout->max_rows_rank, 2 * a->H + 3 * a->F));
+        /* Rows in, gate, up, rows out. */
+        int64_t rows = layout->max_rows_rank > JOB_ROWS ? layout->max_rows_rank : JOB_ROWS;
+        floats = tti_plan_add(floats, tti_plan_area(rows, 2 * a->H + 2 * a->F));
     }
-    return tti_plan_mul(floats, sizeof(float));
+    return tti_plan_add(tti_plan_mul(floats, sizeof(float)), process_bytes);
 }
 
 tt_status tt_plan_memory(const tt_model *model, const tt_layout *layout, int rank,

@@ -1,5 +1,5 @@
 /* test_deadline.c - a rank that stops (SIGSTOP) or stays away is named, with its host, by every other rank, within the deadline, in every kind
- * of wait; and a rank that reports a failure is named at once. */
+ * of wait and on teardown; a rank that reports a failure is named at once; a patient world waits for who shows that it lives. */
 /* TEST ranks: 4 */
 /* TEST timeout: 100 */
 #include "mpi_test.h"
@@ -134,6 +134,7 @@ static void run_scenario(const scenario *s)
     objects o;
     int pid = (int)getpid(), pids[TEST_MAX_RANKS];
     make_objects(world, &o);
+    tt_world_set_patient(world, false);
     scenario warm = *s;
     warm.kind = s->kind == WAIT_RECV ? WAIT_BARRIER : s->kind;
     MUST(one_wait(world, &o, &warm)); /* works while all are there */
@@ -208,6 +209,98 @@ static void failure_travels(int split)
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
+/* A local failure on rank 1 ends every wait of the others with the same code and text, long before any deadline. */
+static void failure_is_told(wait_kind kind, int split, tt_progress progress)
+{
+    tt_world *world = make_world(split, progress);
+    objects o;
+    make_objects(world, &o);
+    tt_world_set_patient(world, false);
+    scenario s = {.kind = kind, .split = split, .victim = 1, .progress = progress};
+    MUST(one_wait(world, &o, &s));
+    double begin = MPI_Wtime();
+    tt_status st = TT_OK;
+    if (test_rank == 1) {
+        usleep(100000); /* the others wait by now */
+        tt_world_fail(world, TT_FAIL(TT_ERR_NUMERIC, "NaN in layer 3"));
+        tt_world_fail(world, TT_FAIL(TT_ERR_IO, "later")); /* the first stays */
+        st = tt_world_barrier(world);
+    } else {
+        st = one_wait(world, &o, &s);
+    }
+    double spent = MPI_Wtime() - begin;
+    char text[256];
+    snprintf(text, sizeof(text), "rank 1 (%s): NaN in layer 3", tt_world_host(world, 1));
+    CHECK(st == TT_ERR_NUMERIC && strcmp(tt_status_message(), text) == 0, "%s, split %d: %s: '%s'",
+          wait_names[kind], split, tt_status_name(st), tt_status_message());
+    CHECK(spent < deadline_s / 2, "%s, split %d: %g s", wait_names[kind], split, spent);
+    CHECK(tt_world_is_broken(world) && tt_world_error(world) == TT_ERR_NUMERIC, "%s: stays broken",
+          wait_names[kind]);
+    destroy_objects(&o);
+    tt_world_destroy(&world);
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+/* Rank 1 is busy for three deadlines and shows that it lives: a patient world goes on, another does not. A silent rank ends both. */
+static void patience(bool is_patient, bool is_silent, int split, tt_progress progress)
+{
+    static const double work_s = 0.05;
+    tt_world *world = make_world(split, progress);
+    tt_world_set_patient(world, is_patient);
+    bool is_named = is_silent || !is_patient;
+    MUST(tt_world_barrier(world));
+    double begin = MPI_Wtime();
+    if (test_rank == 1) {
+        double end = begin + deadline_s * (is_named ? 1.5 : 3.0);
+        while (MPI_Wtime() < end) {
+            usleep((useconds_t)(work_s * 1e6));
+            if (!is_silent) {
+                tt_world_progress(world);
+            }
+        }
+    }
+    tt_status st = tt_world_agree(world, TT_OK);
+    double spent = MPI_Wtime() - begin;
+    CHECK(st == (is_named ? TT_ERR_TIMEOUT : TT_OK), "patient %d, silent %d: %s: %s", is_patient,
+          is_silent, tt_status_name(st), st == TT_OK ? "" : tt_status_message());
+    if (is_named && test_rank != 1) {
+        CHECK(strstr(tt_status_message(), " for rank 1 (") &&
+                  strstr(tt_status_message(), is_silent ? "no answer" : "alive"),
+              "%s", tt_status_message());
+        CHECK(spent < deadline_s * 1.4, "patient %d: %g s", is_patient, spent);
+    }
+    tt_world_destroy(&world);
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+/* Freeing windows and communicators is blocking in MPI: who has stopped before is found by then. */
+static void stopped_at_teardown(int split)
+{
+    tt_world *world = make_world(split, TT_PROGRESS_POLLED);
+    objects o;
+    int pid = (int)getpid(), pids[TEST_MAX_RANKS];
+    const int victim = 1;
+    make_objects(world, &o);
+    MUST(tt_world_allgather(world, &pid, sizeof(pid), pids));
+    MUST(tt_world_barrier(world));
+    double begin = MPI_Wtime();
+    if (test_rank == victim) {
+        raise(SIGSTOP);
+    }
+    destroy_objects(&o);
+    if (test_rank != victim) {
+        CHECK(tt_world_error(world) == TT_ERR_TIMEOUT && strstr(tt_status_message(), "rank 1 ("),
+              "split %d: %s", split, tt_status_message());
+        CHECK(MPI_Wtime() - begin < deadline_s * 1.5, "%g s", MPI_Wtime() - begin);
+        if (test_rank == victim + 1) {
+            usleep(200000);
+            kill((pid_t)pids[victim], SIGCONT);
+        }
+    }
+    tt_world_destroy(&world);
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
 int main(int argc, char **argv)
 {
     static const scenario scenarios[] = {
@@ -234,5 +327,16 @@ int main(int argc, char **argv)
     }
     failure_travels(0);
     failure_travels(3);
+    static const wait_kind told[] = {WAIT_VOTE, WAIT_GATHER, WAIT_AGREE, WAIT_EXCHANGE};
+    static const tt_progress modes[] = {TT_PROGRESS_POLLED, TT_PROGRESS_CALLER, TT_PROGRESS_THREAD};
+    for (int i = 0; i < 12; i++) {
+        failure_is_told(told[i % 4], (i % 3) * 2, modes[(i + i / 3) % 3]);
+    }
+    patience(true, false, 2, TT_PROGRESS_POLLED);
+    patience(true, false, 0, TT_PROGRESS_CALLER);
+    patience(true, true, 3, TT_PROGRESS_POLLED);
+    patience(false, false, 0, TT_PROGRESS_CALLER);
+    stopped_at_teardown(0);
+    stopped_at_teardown(3);
     return test_end("deadline");
 }

@@ -59,6 +59,18 @@ static void fake_nodes_from_environment(void)
     unsetenv("TUTTI_FAKE_NODES");
 }
 
+/* A failure of one rank alone while the world is made: all get its text. */
+static void lone_failure_at_create(void)
+{
+    tt_world *world = NULL;
+    int last = test_size - 1;
+    tt_world_params p = {.comm_cpu = -1, .deadline_s = test_rank == last ? -1.0 : 0.0};
+    CHECK(tt_world_create(MPI_COMM_WORLD, &p, &world) == TT_ERR_ARG, "a negative deadline");
+    char text[64];
+    snprintf(text, sizeof(text), "rank %d: deadline", last);
+    CHECK(test_size == 1 || strncmp(tt_status_message(), text, strlen(text)) == 0, "%s", tt_status_message());
+}
+
 /* ---- agreement ---- */
 
 static void agreement(tt_world *world)
@@ -244,6 +256,7 @@ int main(int argc, char **argv)
     launch_check();
     nodes_are_found();
     fake_nodes_from_environment();
+    lone_failure_at_create();
     static const tt_progress modes[] = {TT_PROGRESS_POLLED, TT_PROGRESS_CALLER, TT_PROGRESS_THREAD};
     for (int split = 0; split < TEST_SPLITS; split++) {
         int fake[TEST_MAX_RANKS];
