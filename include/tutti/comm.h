@@ -41,12 +41,13 @@ TT_API double tt_world_deadline_s(const tt_world *world);
 TT_API bool tt_world_is_broken(const tt_world *world);
 
 /* ---- giving up, and patience ---- */
-/* This rank failed alone with `st` (not TT_OK; its message is tt_status_message()), where the others wait for it: the world becomes broken, and every wait of every other rank
- * ends at once with the same code and "rank R (host): message". No-op if the world is broken already. Not collective, any thread. */
+/* This rank failed alone with `st` (not TT_OK; its message is tt_status_message()) while others wait for it: the world becomes broken, and every wait of
+ * every other rank ends at once with the same code and "rank R (host): message"; so does whatever this rank calls next. No-op if the world is broken already.
+ * MPI: not collective. Thread: any. */
 TT_API void tt_world_fail(tt_world *world, tt_status st);
-/* A patient world lets local work take its time (loading weights): a wait goes on beyond its deadline as long as every rank that owes something shows that it lives, which it does by
- * calling tt_world_progress (or anything that waits) more often than a quarter of the deadline, at most 1 s. Silent ranks still end the wait. A world starts patient; switch it off before the first
- * step. Not collective (each rank's own waits), but all ranks should do the same. */
+/* A patient world gives local work its time (loading weights, reading a prompt): a wait goes on beyond its deadline as long as every rank that owes something
+ * shows that it lives. A rank does so by calling tt_world_progress, or waiting itself, more often than three quarters of the deadline (in `thread` mode its thread
+ * does). Silent ranks still end the wait, named. A world starts patient; switch that off on all ranks before the first step. */
 TT_API void tt_world_set_patient(tt_world *world, bool patient);
 
 /* ---- agreement and small collectives ---- MPI: collective on the world. Thread: one at a time. */

@@ -56,7 +56,8 @@ TT_API tt_status tt_exchange_set_owners(tt_exchange *exchange, const tt_owner_ma
 
 /* Plans one use: slot[T][K] (-1 = no choice: its weight is not read), weight[T][K]. Both are copied. Dedup per rank, offsets. `mine` is this rank's own status, carried in the
  * headers: peers' poll returns TT_ERR_PEER if it is not TT_OK. On a rank that is no source T must be 0.
- * MPI: not collective. Errors: TT_ERR_ARG (T above max_tokens, slot out of range), TT_ERR_STATE. */
+ * First waits for what the handle's last use still sends. MPI: not collective. Errors: TT_ERR_ARG (T above max_tokens, slot out of range), TT_ERR_STATE; those of
+ * poll while it waits. */
 TT_API tt_status tt_exchange_prepare(tt_exchange *exchange, int handle, int64_t T, const int32_t *slot, const float *weight, tt_status mine);
 /* Sends the rows x[T][ldx] (rounded to the wire) on their way. x may change after return. Copies are spread over `compute` (NULL: caller alone).
  * MPI: begins a collective over sources and owners, finish with combine_end. */

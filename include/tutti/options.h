@@ -1,7 +1,7 @@
 /* options.h - command line options from tables, each with an environment twin.
  *
  * A table row names an option once; from it come the flag (--name VALUE or --name=VALUE), the variable
- * (TUTTI_NAME, dashes as underscores), the help text and the listing in `tutti info`. The command line wins over
+ * (TUTTI_NAME, dashes as underscores; a SWITCH has none), the help text and the listing in `tutti info`. The command line wins over
  * the environment, the environment over the default.
  * Threads: set-up only. MPI: none. */
 #ifndef TUTTI_OPTIONS_H
@@ -14,6 +14,7 @@
 
 typedef enum tt_option_type {
     TT_OPTION_FLAG,   /* bool; takes no value; the environment takes 0, 1, yes, no */
+    TT_OPTION_SWITCH, /* as FLAG, but on the command line only: no variable */
     TT_OPTION_INT,    /* int64_t within [min, max] */
     TT_OPTION_FLOAT,  /* double within [min, max]; NaN is refused */
     TT_OPTION_BYTES,  /* int64_t; K, M, G, T are powers of 1024: "16G" */
@@ -43,7 +44,7 @@ typedef struct tt_option {
 /* Fills `values` from defaults, environment and argv[1..argc). Words that are no options go to
  * positional[0..*n_positional_out) (room for argc entries); "--" ends options. `tables` is a NULL-ended list of
  * arrays, each ended by a row with name NULL.
- * Errors: TT_ERR_USAGE naming the option and, for unknown ones, the nearest known name. */
+ * Errors: TT_ERR_USAGE naming the option and, for unknown ones, the nearest known name if one is near. */
 TT_API tt_status tt_options_parse(const tt_option *const *tables, void *values, int argc,
                                   char **argv, const char **positional, int *n_positional_out);
 /* True if the option was given on the command line or in the environment in the last parse of `values`. */

@@ -17,7 +17,8 @@ enum {
     MAX_GIVEN = 512,  /* options of one struct */
     NAME_BYTES = 64,  /* longest option name and its NUL */
     HELP_COLUMN = 34, /* where help text starts */
-    HELP_LEFT_BYTES = 256
+    HELP_LEFT_BYTES = 256,
+    NEAR_SHARE = 3 /* a name is near if at most one letter of so many differs */
 };
 
 static const char ENVIRONMENT_PREFIX[] = "TUTTI_";
@@ -87,6 +88,11 @@ static void environment_name(const char *name, char *text, size_t text_bytes)
     text[i] = 0;
 }
 
+static bool is_flag(const tt_option *o)
+{
+    return o->type == TT_OPTION_FLAG || o->type == TT_OPTION_SWITCH;
+}
+
 /* Levenshtein distance; names beyond NAME_BYTES compare by their beginnings. */
 static int edit_distance(const char *a, size_t a_length, const char *b)
 {
@@ -133,6 +139,7 @@ static const tt_option *find_letter(const tt_option *const *tables, char letter)
     return NULL;
 }
 
+/* The known name that was most likely meant; NULL if none is near. */
 static const char *nearest_name(const tt_option *const *tables, const char *name, size_t length)
 {
     const char *best = NULL;
@@ -146,7 +153,7 @@ static const char *nearest_name(const tt_option *const *tables, const char *name
             }
         }
     }
-    return best;
+    return best && (size_t)best_distance * NEAR_SHARE <= length ? best : NULL;
 }
 
 /* Index of `text` in "a|b|c"; -1 if it is not there. */
@@ -247,6 +254,7 @@ static tt_status store(const tt_option *o, void *values, const char *origin, con
     void *place = (char *)values + o->offset;
     switch (o->type) {
     case TT_OPTION_FLAG:
+    case TT_OPTION_SWITCH:
         TT_TRY(parse_flag(origin, text, place));
         break;
     case TT_OPTION_INT:
@@ -281,10 +289,10 @@ static tt_status store(const tt_option *o, void *values, const char *origin, con
 static void clear(const tt_option *o, void *values)
 {
     static const size_t sizes[] = {
-        [TT_OPTION_FLAG] = sizeof(bool),           [TT_OPTION_INT] = sizeof(int64_t),
-        [TT_OPTION_FLOAT] = sizeof(double),        [TT_OPTION_BYTES] = sizeof(int64_t),
-        [TT_OPTION_STRING] = sizeof(char *),       [TT_OPTION_ENUM] = sizeof(int),
-        [TT_OPTION_LIST] = sizeof(tt_option_list),
+        [TT_OPTION_FLAG] = sizeof(bool),     [TT_OPTION_SWITCH] = sizeof(bool),
+        [TT_OPTION_INT] = sizeof(int64_t),   [TT_OPTION_FLOAT] = sizeof(double),
+        [TT_OPTION_BYTES] = sizeof(int64_t), [TT_OPTION_STRING] = sizeof(char *),
+        [TT_OPTION_ENUM] = sizeof(int),      [TT_OPTION_LIST] = sizeof(tt_option_list),
     };
     memset((char *)values + o->offset, 0, sizes[o->type]);
 }
@@ -299,6 +307,9 @@ static tt_status apply_defaults(const tt_option *const *tables, void *values, gi
             clear(o, values);
             if (o->default_value) {
                 TT_TRY(store(o, values, o->name, o->default_value));
+            }
+            if (o->type == TT_OPTION_SWITCH) {
+                continue;
             }
             environment_name(o->name, origin, sizeof(origin));
             const char *text = getenv(origin);
@@ -355,7 +366,7 @@ static tt_status parse_long(cursor *c)
     }
     char origin[NAME_BYTES + 2];
     snprintf(origin, sizeof(origin), "--%s", o->name);
-    if (o->type == TT_OPTION_FLAG) {
+    if (is_flag(o)) {
         TT_CHECK(!text, TT_ERR_USAGE, "%s takes no value", origin);
         return store_word(c, o, origin, "yes");
     }
@@ -374,7 +385,7 @@ static tt_status parse_letters(cursor *c)
         TT_CHECK(o, TT_ERR_USAGE, "unknown option -%c in '%s'", *letter, word);
         char origin[NAME_BYTES + 8];
         snprintf(origin, sizeof(origin), "-%c (--%s)", o->letter, o->name);
-        if (o->type == TT_OPTION_FLAG) {
+        if (is_flag(o)) {
             TT_TRY(store_word(c, o, origin, "yes"));
             continue;
         }
@@ -445,7 +456,7 @@ void tt_options_help(const tt_option *table, FILE *out)
         }
         const char *argument = o->argument;
         if (!argument) {
-            argument = o->type == TT_OPTION_FLAG ? "" : o->choices ? o->choices : "VALUE";
+            argument = is_flag(o) ? "" : o->choices ? o->choices : "VALUE";
         }
         int used = snprintf(left, sizeof(left), "  %s--%s%s%s", letter, o->name,
                             *argument ? " " : "", argument);
@@ -475,7 +486,7 @@ static bool is_known_variable(const tt_option *const *tables, const char *variab
         for (const tt_option *o = *tables; o->name; o++) {
             char name[NAME_BYTES + sizeof(ENVIRONMENT_PREFIX)];
             environment_name(o->name, name, sizeof(name));
-            if (strlen(name) == length && !strncmp(variable, name, length)) {
+            if (o->type != TT_OPTION_SWITCH && strlen(name) == length && !strncmp(variable, name, length)) {
                 return true;
             }
         }

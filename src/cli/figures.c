@@ -75,12 +75,12 @@ static void print_speed(const tti_cli_work *w)
         return;
     }
     double decode_s = w->total_s - w->first_token_s;
-    fprintf(stderr, "prompt   %lld tokens, %.1f ms to the first new token: %.1f tokens/s\n",
-            (long long)w->prompt_tokens, 1e3 * w->first_token_s,
+    fprintf(stderr, "prompt   %lld token%s, %.1f ms to the first new token: %.1f tokens/s\n",
+            (long long)w->prompt_tokens, plural(w->prompt_tokens), 1e3 * w->first_token_s,
             w->first_token_s > 0 ? (double)w->prompt_tokens / w->first_token_s : 0.0);
     if (w->new_tokens > 1 && decode_s > 0) {
-        fprintf(stderr, "decode   %lld tokens, %.2f ms each: %.1f tokens/s\n",
-                (long long)(w->new_tokens - 1), 1e3 * decode_s / (double)(w->new_tokens - 1),
+        fprintf(stderr, "decode   %lld token%s, %.2f ms each: %.1f tokens/s\n",
+                (long long)(w->new_tokens - 1), plural(w->new_tokens - 1), 1e3 * decode_s / (double)(w->new_tokens - 1),
                 (double)(w->new_tokens - 1) / decode_s);
     }
 }
@@ -111,6 +111,7 @@ static void print_memory(const tti_cli_session *session, const tti_cli_work *w,
             l3_there = (double)f->l3_bytes;
         }
     }
+    bool in_cache = l3_there > 0 && largest_node <= l3_there;
     int64_t tokens = w->new_tokens > 0 ? w->new_tokens : w->prompt_tokens;
     double rate = step_s > 0 ? bytes / step_s : 0;
     fprintf(stderr, "memory   %.2f MiB read per %s token (weights and KV, all ranks), %.2f GB/s",
@@ -119,12 +120,16 @@ static void print_memory(const tti_cli_session *session, const tti_cli_work *w,
     if (measured && could > 0) {
         fprintf(stderr, " = %.0f %% of the %.2f GB/s that %s", 100 * rate / could,
                 could / BYTES_PER_GB, size == 1 ? "it can read" : "all ranks together can read");
+        if (rate > could) {
+            fprintf(stderr, " (%sthe limit was measured while the machine was busy)",
+                    in_cache ? "read from the cache, or " : "");
+        }
     } else {
         fputs("; read bandwidth not measured: too little memory is free, or the cache is unknown",
               stderr);
     }
     fprintf(stderr, "\n         %.1f MiB of weights held", held / TTI_CLI_MIB);
-    if (l3_there > 0 && largest_node <= l3_there) {
+    if (in_cache) {
         fprintf(stderr, ": in cache (%.1f MiB a node, last-level cache %.1f MiB)",
                 largest_node / TTI_CLI_MIB, l3_there / TTI_CLI_MIB);
     }

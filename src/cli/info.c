@@ -116,6 +116,7 @@ static const char *type_name(const tt_option *option)
 {
     switch (option->type) {
     case TT_OPTION_FLAG:
+    case TT_OPTION_SWITCH:
         return "flag";
     case TT_OPTION_INT:
         return "integer";
@@ -154,8 +155,10 @@ static json_t *options_json(void)
         for (const tt_option *o = tti_cli_all_tables[t]; o->name; o++) {
             char env[ENV_NAME_BYTES];
             env_name(o, env);
-            json_t *row = json_pack("{s:s, s:s, s:s}", "environment", env, "type", type_name(o),
-                                    "help", o->help);
+            json_t *row = json_pack("{s:s, s:s}", "type", type_name(o), "help", o->help);
+            if (o->type != TT_OPTION_SWITCH) {
+                json_object_set_new(row, "environment", json_string(env));
+            }
             if (has_flag) {
                 json_object_set_new(row, "option", json_sprintf("--%s", o->name));
             }
@@ -223,9 +226,10 @@ static void print_model(json_t *m)
     printf("experts    %lld of %lld per token, width %lld; shared width %lld, dense width %lld\n",
            number_of(m, "experts_per_token"), number_of(m, "experts"), number_of(m, "expert_width"),
            number_of(m, "shared_width"), number_of(m, "dense_width"));
-    printf("parameters %.2f million, %.2f million active per token; %lld MTP layers\n",
+    printf("parameters %.2f million, %.2f million active per token; %lld MTP layer%s\n",
            (double)number_of(m, "parameters") / 1e6,
-           (double)number_of(m, "active_parameters") / 1e6, number_of(m, "mtp_layers"));
+           (double)number_of(m, "active_parameters") / 1e6, number_of(m, "mtp_layers"),
+           number_of(m, "mtp_layers") == 1 ? "" : "s");
     const char *type;
     json_t *count;
     json_object_foreach(json_object_get(m, "tensors"), type, count)

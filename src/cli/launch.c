@@ -168,15 +168,95 @@ static int guess_cores(const tti_cli_options *options, const tt_topology *topolo
 
 typedef struct share_key {
     uint64_t machine, mask;
+    int n_cores, n_cpus; /* of the mask */
+    double quota;        /* CPUs that the control group grants; 0 = no limit */
+    int n_granted;       /* CPUs that the mask could have; 0 = not known */
+    cpu_set_t set;       /* the mask */
 } share_key;
+
+/* The CPUs that the control group would allow this thread: a wish for all of them is cut to that.
+ * 0 if it cannot be asked. The mask is put back. */
+static int count_granted(const cpu_set_t *mask)
+{
+    cpu_set_t wish, got;
+    memset(&wish, 0xff, sizeof(wish));
+    int n = 0;
+    if (sched_setaffinity(0, sizeof(wish), &wish) == 0) {
+        n = sched_getaffinity(0, sizeof(got), &got) == 0 ? CPU_COUNT(&got) : 0;
+        if (sched_setaffinity(0, sizeof(*mask), mask) != 0) {
+            tt_log(TT_LOG_WARN, "the affinity mask could not be put back");
+        }
+    }
+    return n;
+}
+
+static share_key my_share_key(const tti_cli_launch *launch)
+{
+    const tt_topology_info *info = tt_topology_get_info(launch->topology);
+    share_key key = {.machine = machine_hash(),
+                     .mask = tt_topology_mask_hash(launch->topology),
+                     .n_cores = info->n_cores,
+                     .n_cpus = info->n_cpus,
+                     .quota = info->cpu_quota};
+    if (key.machine == 0) {
+        key.machine = 1 + (uint64_t)tt_world_node(launch->world, launch->rank);
+    }
+    if (sched_getaffinity(0, sizeof(key.set), &key.set) == 0) {
+        key.n_granted = count_granted(&key.set);
+    }
+    return key;
+}
+
+/* Advice for the first machine whose ranks are too many for its cores, or leave most of them idle:
+ * both make a run many times slower than it need be. "" where all is well. */
+static void advise_on_placement(const tti_cli_launch *launch, const share_key *all,
+                                char advice[TTI_CLI_ADVICE_BYTES])
+{
+    for (int first = 0; first < launch->size; first++) {
+        cpu_set_t together;
+        CPU_ZERO(&together);
+        int n_ranks = 0;
+        for (int r = 0; r < launch->size; r++) {
+            if (all[r].machine == all[first].machine && r < first) {
+                break; /* this machine was looked at */
+            }
+            if (all[r].machine == all[first].machine) {
+                CPU_OR(&together, &together, &all[r].set);
+                n_ranks++;
+            }
+        }
+        if (n_ranks == 0) {
+            continue;
+        }
+        const share_key *key = &all[first];
+        const char *host = tt_world_host(launch->world, first);
+        int n_cpus = CPU_COUNT(&together);
+        /* Cores, where a core has several CPUs. */
+        double cores = key->n_cpus > 0 ? (double)n_cpus * key->n_cores / key->n_cpus : 0;
+        if (key->quota > 0 && cores > key->quota) {
+            cores = key->quota;
+        }
+        if (n_cpus > 0 && 2 * n_cpus < key->n_granted) {
+            snprintf(advice, TTI_CLI_ADVICE_BYTES,
+                   "the launcher bound the %d rank%s on %s to %d of the %d CPUs: start with mpirun "
+                   "--bind-to none (or --map-by ppr:1:numa:PE=N), or srun -c N",
+                   n_ranks, n_ranks == 1 ? "" : "s", host, n_cpus, key->n_granted);
+            return;
+        }
+        if (cores > 0 && n_ranks > cores) {
+            snprintf(advice, TTI_CLI_ADVICE_BYTES,
+                   "%d ranks on %s take turns on %.3g core%s, which is slow: start fewer (mpirun -n "
+                   "%d)",
+                   n_ranks, host, cores, cores == 1 ? "" : "s", cores > 1 ? (int)cores : 1);
+            return;
+        }
+    }
+}
 
 static tt_status place_threads(const tti_cli_options *options, tti_cli_launch *launch)
 {
     tt_world *world = launch->world;
-    share_key mine = {machine_hash(), tt_topology_mask_hash(launch->topology)};
-    if (mine.machine == 0) {
-        mine.machine = 1 + (uint64_t)tt_world_node(world, launch->rank);
-    }
+    share_key mine = my_share_key(launch);
     share_key *all = calloc((size_t)launch->size, sizeof(*all));
     tt_status status = all ? TT_OK : TT_FAIL(TT_ERR_NOMEM, "no memory for %d ranks", launch->size);
     status = tt_world_agree(world, status);
@@ -196,6 +276,9 @@ static tt_status place_threads(const tti_cli_options *options, tti_cli_launch *l
                 before += r < launch->rank ? 1 : 0;
             }
         }
+    }
+    if (launch->rank == 0 && !options->quiet) {
+        advise_on_placement(launch, all, launch->advice);
     }
     free(all);
     launch->n_sharing = sharing;
@@ -225,8 +308,9 @@ static void describe_rank(const tti_cli_options *options, const tti_cli_launch *
                                      launch->cpus.cpu[i]);
         }
     }
-    tt_log(TT_LOG_INFO, "host %s, mask %s (%d CPUs), %d threads %s%s, memory node %d%s", host, mask,
-           info->n_cpus, launch->cpus.n_threads, used ? "on CPUs " : "unbound", cpus,
+    tt_log(TT_LOG_INFO, "host %s, mask %s (%d CPU%s), %d thread%s %s%s, memory node %d%s", host, mask,
+           info->n_cpus, info->n_cpus == 1 ? "" : "s", launch->cpus.n_threads,
+           launch->cpus.n_threads == 1 ? "" : "s", !used ? "unbound" : launch->cpus.n_threads == 1 ? "on CPU " : "on CPUs ", cpus,
            launch->cpus.node, launch->cpus.shared ? ", cores are shared with other ranks" : "");
 }
 

@@ -9,6 +9,8 @@
 #include "tutti/comm.h"
 #include "tutti/topology.h"
 
+enum { TTI_CLI_ADVICE_BYTES = 384 };
+
 typedef struct tti_cli_launch {
     bool first_to_speak;    /* tells the errors that all ranks share */
     int rank, size;         /* as MPI counts them */
@@ -17,6 +19,7 @@ typedef struct tti_cli_launch {
     tt_topology *topology;  /* this rank's */
     tt_placement_cpus cpus; /* where this rank's threads go */
     int n_sharing;          /* ranks that share this rank's affinity mask, itself included */
+    char advice[TTI_CLI_ADVICE_BYTES]; /* rank 0: of the ranks' placement; "" = none */
 } tti_cli_launch;
 
 /* Starts MPI (thread level SERIALIZED) and the world, places threads, prints a line per rank at

@@ -28,7 +28,7 @@ static const command commands[] = {
      "Without MODEL the model that ships with tutti runs. Without a prompt stdin is one prompt.\n"
      "Prompts run as one queue, in the order -p, --chat, --ids, --prompts. A line of --prompts is\n"
      "  {\"prompt\": TEXT | \"ids\": [..] | \"messages\": [{\"role\": .., \"content\": ..}],\n"
-     "   \"n\", \"seed\", \"temperature\", \"top_p\", \"top_k\", \"min_p\": its own values}\n"
+     "   \"n\" (or \"max_tokens\"), \"seed\", \"temperature\", \"top_p\", \"top_k\", \"min_p\": its own values}\n"
      "Example: mpirun -n 4 tutti run --chat 'What is hwloc?'\n",
      {tti_cli_run_options, tti_cli_layout_options, tti_cli_machine_options, tti_cli_general_options,
       NULL},
@@ -37,7 +37,9 @@ static const command commands[] = {
     {"score",
      "tutti score MODEL (--ids-file FILE | --text-file FILE) [--logits OUT.npy]",
      "mean negative log-likelihood of given tokens",
-     NULL,
+     "A text is cut into windows of the context; each is a sequence of its own, with the special\n"
+     "tokens that a prompt begins with.\n"
+     "Example: mpirun -n 2 tutti score models/tiny-moe --text-file README.md\n",
      {tti_cli_score_options, tti_cli_layout_options, tti_cli_machine_options,
       tti_cli_general_options, NULL},
      tti_cli_score,
@@ -59,7 +61,7 @@ static const command commands[] = {
     {"plan",
      "tutti plan MODEL --ranks N --nodes M --memory BYTES [--batch B] [--context C]",
      "layout, memory per rank and predicted speed, without starting anything",
-     NULL,
+     "Example: tutti plan models/tiny-moe --ranks 8 --nodes 2 --memory 64G\n",
      {tti_cli_plan_options, tti_cli_layout_options, tti_cli_general_options, NULL},
      tti_cli_plan,
      false},
@@ -74,14 +76,15 @@ static void print_help(FILE *out)
 {
     fputs("tutti runs Mixture-of-Experts language models over MPI on CPU clusters.\n\n"
           "usage: tutti COMMAND [MODEL] [OPTIONS]      tutti COMMAND --help\n"
-          "       mpirun -n 4 tutti run MODEL -p TEXT\n\n"
+          "       mpirun -n 4 tutti run MODEL -p TEXT\n"
+          "       tutti --version\n\n"
           "commands:\n",
           out);
     for (int i = 0; i < N_COMMANDS; i++) {
         fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].summary);
     }
     fputs("\nMODEL is a folder with config.json, *.safetensors and tokenizer.json.\n"
-          "Every option --name has an environment twin TUTTI_NAME; `tutti info -v` lists them.\n"
+          "Options --name have environment twins TUTTI_NAME; `tutti info -v` lists them.\n"
           "Exit codes: 0 done, 1 run-time failure, 2 usage, 3 bad model or input file,\n"
           "4 a peer failed or timed out.\n",
           out);

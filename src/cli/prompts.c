@@ -150,7 +150,7 @@ static tt_status get_integer(const json_t *line, const char *key, const char *wh
 
 static void warn_of_unknown_keys(json_t *line, const char *where)
 {
-    static const char *const known[] = {"prompt",      "ids",   "messages", "n",     "seed",
+    static const char *const known[] = {"prompt",      "ids",   "messages", "n",     "max_tokens", "seed",
                                         "temperature", "top_p", "top_k",    "min_p", NULL};
     const char *key;
     json_t *value;
@@ -196,7 +196,10 @@ static tt_status add_line(const gather *g, json_t *line, const char *where)
     TT_TRY(get_number(line, "min_p", where, &sampling.min_p));
     TT_TRY(get_integer(line, "top_k", where, 0, INT32_MAX, &sampling.top_k));
     TT_TRY(get_integer(line, "seed", where, 0, INT64_MAX, &seed));
+    TT_CHECK(!json_object_get(line, "n") || !json_object_get(line, "max_tokens"), TT_ERR_FILE,
+             "%s: n and max_tokens mean the same; give one of them", where);
     TT_TRY(get_integer(line, "n", where, -1, INT32_MAX, &max_new));
+    TT_TRY(get_integer(line, "max_tokens", where, -1, INT32_MAX, &max_new));
     sampling.seed = (uint64_t)seed;
     TT_TRY(check_sampling(&sampling, where, TT_ERR_FILE));
     tt_ids ids = {0};
@@ -256,6 +259,9 @@ static tt_status add_one(const gather *g, prompt_kind kind, const char *text, si
     tt_status status = kind == PROMPT_IDS ? TT_OK : need_tokenizer(g->tokenizer, where);
     if (status == TT_OK && kind == PROMPT_IDS) {
         status = tti_cli_parse_ids(text, n, g->V, TT_ERR_USAGE, where, &ids);
+        if (status == TT_OK && ids.n == 0) {
+            status = TT_FAIL(TT_ERR_USAGE, "%s: the prompt is empty", where);
+        }
     } else if (status == TT_OK && kind == PROMPT_CHAT) {
         tt_chat_message message = {"user", text};
         status = tt_tokenizer_encode_chat(g->tokenizer, &message, 1, &ids);

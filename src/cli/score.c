@@ -32,6 +32,7 @@ typedef struct scorer {
     sequence *item; /* item[n] */
     size_t n, capacity;
     tti_cli_npy logits;
+    bool windows; /* the sequences are windows of one text */
     uint64_t begin_ns;
     tt_status status; /* first failure */
 } scorer;
@@ -92,6 +93,45 @@ static tt_status read_ids_file(scorer *s, const char *path, int64_t V, int64_t c
     return status;
 }
 
+/* Cuts ids into sequences of at most `context` tokens. The special tokens at the beginning, of
+ * which there are n_special, begin each of them: a model has seen no text without. */
+static tt_status add_windows(scorer *s, const tt_ids *ids, size_t n_special, int64_t context,
+                             const char *where)
+{
+    TT_CHECK((int64_t)n_special < context, TT_ERR_REQUEST,
+             "%s: a context of %lld leaves no room beside %zu special tokens", where,
+             (long long)context, n_special);
+    size_t room = (size_t)context - n_special;
+    tt_status status = TT_OK;
+    for (size_t at = n_special; at < ids->n && status == TT_OK; at += room) {
+        tt_ids window = {0};
+        status = tt_ids_append(&window, ids->id, n_special);
+        if (status == TT_OK) {
+            status = tt_ids_append(&window, ids->id + at, ids->n - at < room ? ids->n - at : room);
+        }
+        if (status == TT_OK) {
+            status = add_sequence(s, &window, context, where);
+        }
+        tt_ids_fini(&window);
+    }
+    s->windows = true;
+    return status;
+}
+
+/* The special tokens of an empty text that also begin ids. */
+static tt_status count_special(const tt_tokenizer *tokenizer, const tt_ids *ids, size_t *n_out)
+{
+    tt_ids empty = {0};
+    tt_status status = tt_tokenizer_encode(tokenizer, "", 0, TT_ENCODE_SPECIAL, &empty);
+    size_t n = 0;
+    while (status == TT_OK && n < empty.n && n < ids->n && ids->id[n] == empty.id[n]) {
+        n++;
+    }
+    tt_ids_fini(&empty);
+    *n_out = n;
+    return status;
+}
+
 static tt_status read_text_file(scorer *s, const char *path, const char *model_path,
                                 int64_t context)
 {
@@ -110,8 +150,12 @@ static tt_status read_text_file(scorer *s, const char *path, const char *model_p
         status = tt_tokenizer_encode(tokenizer, text.n ? text.bytes : "", text.n, TT_ENCODE_SPECIAL,
                                      &ids);
     }
+    size_t n_special = 0;
     if (status == TT_OK) {
-        status = add_sequence(s, &ids, context, name);
+        status = count_special(tokenizer, &ids, &n_special);
+    }
+    if (status == TT_OK) {
+        status = add_windows(s, &ids, n_special, context, name);
     }
     tt_ids_fini(&ids);
     tt_text_fini(&text);
@@ -258,8 +302,9 @@ static tt_status print_score(const scorer *s, const tt_layout *layout, double to
     double mean = nll / (double)n_predicted;
     if (!s->options->json) {
         json_decref(sequences);
-        printf("mean NLL %.6f over %lld predicted tokens in %zu sequence%s, perplexity %.4f\n",
-               mean, (long long)n_predicted, s->n, s->n == 1 ? "" : "s", exp(mean));
+        printf("mean NLL %.6f over %lld predicted tokens in %zu %s%s, perplexity %.4f\n", mean,
+               (long long)n_predicted, s->n, s->windows ? "window" : "sequence",
+               s->n == 1 ? "" : "s", exp(mean));
         return tti_cli_flush_stdout();
     }
     json_t *timing = json_pack("{s:f, s:f}", "total_s", total_s, "tokens_per_s",

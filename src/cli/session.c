@@ -283,6 +283,9 @@ tt_status tti_cli_session_start(tti_cli_session *session, const tti_cli_needs *n
         fprintf(stderr, "\r%*s\r", BAR_WIDTH + 60, ""); /* wipes the bar */
     }
     TT_TRY(status);
+    if (launch->advice[0]) {
+        tt_log(TT_LOG_WARN, "%s", launch->advice); /* not sooner: an error before it stands alone */
+    }
     if (session->options->trace) {
         TT_TRY(tt_world_barrier(launch->world));
         session->trace_origin_ns = tt_now_ns();

@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum {
@@ -25,6 +26,11 @@ tt_status tti_cli_open_input(const char *path, FILE **file_out)
 {
     FILE *file = strcmp(path, "-") == 0 ? stdin : fopen(path, "rb");
     TT_CHECK(file, TT_ERR_FILE, "%s cannot be opened: %s", path, strerror(errno));
+    struct stat info;
+    if (fstat(fileno(file), &info) == 0 && S_ISDIR(info.st_mode)) {
+        tti_cli_close_input(file);
+        return TT_FAIL(TT_ERR_FILE, "%s is a directory, not a file", tti_cli_input_name(path));
+    }
     *file_out = file;
     return TT_OK;
 }
@@ -70,7 +76,7 @@ tt_status tti_cli_read_all(FILE *file, const char *name, tt_text *text)
         if (n < 0 && errno == EINTR) {
             continue;
         }
-        TT_CHECK(n >= 0, TT_ERR_IO, "%s cannot be read: %s", name, strerror(errno));
+        TT_CHECK(n >= 0, errno == EISDIR ? TT_ERR_FILE : TT_ERR_IO, "%s cannot be read: %s", name, strerror(errno));
         if (n == 0) {
             return TT_OK;
         }
@@ -92,11 +98,20 @@ tt_status tti_cli_parse_ids(const char *text, size_t n, int64_t limit, tt_status
         at++;
         end--;
     }
+    size_t n_before = ids->n;
+    bool after_comma = false; /* an id must follow */
     while (at < end) {
-        if (text[at] == ',' || isspace((unsigned char)text[at])) {
+        if (isspace((unsigned char)text[at])) {
             at++;
             continue;
         }
+        if (text[at] == ',') {
+            TT_CHECK(!after_comma && ids->n > n_before, code, "%s: no id before a comma", where);
+            after_comma = true;
+            at++;
+            continue;
+        }
+        after_comma = false;
         size_t begin = at;
         int64_t id = 0;
         while (at < end && text[at] >= '0' && text[at] <= '9' && id <= INT32_MAX) {
@@ -119,6 +134,7 @@ tt_status tti_cli_parse_ids(const char *text, size_t n, int64_t limit, tt_status
         int32_t small = (int32_t)id;
         TT_TRY(tt_ids_append(ids, &small, 1));
     }
+    TT_CHECK(!after_comma, code, "%s: no id after the last comma", where);
     return TT_OK;
 }
 
@@ -148,6 +164,17 @@ tt_status tti_cli_parse_json(const char *text, size_t n, const char *where, json
     return TT_OK;
 }
 
+static bool is_known_role(const char *role)
+{
+    static const char *const known[] = {"system", "user", "assistant", "tool", NULL};
+    for (int i = 0; known[i]; i++) {
+        if (strcmp(role, known[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 tt_status tti_cli_encode_messages(const tt_tokenizer *tokenizer, const json_t *messages,
                                   const char *where, tt_ids *ids)
 {
@@ -169,6 +196,11 @@ tt_status tti_cli_encode_messages(const tt_tokenizer *tokenizer, const json_t *m
         } else if (strlen(json_string_value(content)) != json_string_length(content) ||
                    strlen(json_string_value(role)) != json_string_length(role)) {
             status = TT_FAIL(TT_ERR_FILE, "%s: message %zu holds a NUL character", where, i + 1);
+        } else if (!is_known_role(json_string_value(role))) {
+            status = TT_FAIL(TT_ERR_FILE,
+                             "%s: message %zu has the role '%.*s'; known are system, user, "
+                             "assistant and tool",
+                             where, i + 1, SHOWN_BYTES, json_string_value(role));
         } else {
             list[i].role = json_string_value(role);
             list[i].content = json_string_value(content);

@@ -107,8 +107,7 @@ tt_status tt_world_barrier(tt_world *world)
     return TT_OK;
 }
 
-static tt_status bcast_pieces(tt_world *world, const char *what, void *data, size_t bytes,
-                              int root)
+static tt_status bcast_pieces(tt_world *world, const char *what, void *data, size_t bytes, int root)
 {
     MPI_Request request = MPI_REQUEST_NULL;
     size_t at = 0;

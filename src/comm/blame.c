@@ -7,7 +7,8 @@
  *   2. else on the end of a chain "A waits for B, B waits for C": a silent rank, else one that waits for nobody;
  *   3. else (chains in a circle) on those that owe and have come least far.
  * Then the waiter tells all ranks that the group is given up, and why, so that the others end at once with the same culprit
- * instead of reaching conclusions of their own. These messages are small, are never waited for, and go over a communicator of
+ * instead of reaching conclusions of their own. A rank that fails by itself tells them in the same way. A patient wait asks early, and
+ * begins again at the deadline if all that it needs have answered. These messages are small, are never waited for, and go over a communicator of
  * their own. */
 #include "comm_internal.h"
 #include <stdarg.h>
@@ -19,7 +20,7 @@
 static const uint32_t talk_magic = 0x54544b31; /* "TTK1" */
 enum {
     TALK_TAG = 1,
-    MAX_NAMED = 6, /* culprits named in a message; more are counted */
+    MAX_NAMED = 6,       /* culprits named in a message; more are counted */
     TELL_NS = 100000000, /* longest stay for messages to leave before a failed rank goes on */
     BLOCKED_AFTER_NS =
         10000000 /* a wait of 10 ms says whom it waits for; shorter ones are normal */
@@ -112,8 +113,7 @@ static void wait_told(tt_world *world, tti_talk_kind kind)
     int is_sent = 0;
     while (!is_sent && tt_now_ns() - begin_ns < TELL_NS) {
         tti_lock(world);
-        tt_status st =
-            TT_MPI(MPI_Testall(world->size, request, &is_sent, MPI_STATUSES_IGNORE));
+        tt_status st = TT_MPI(MPI_Testall(world->size, request, &is_sent, MPI_STATUSES_IGNORE));
         tti_unlock(world);
         if (st != TT_OK) {
             return;

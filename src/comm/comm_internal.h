@@ -216,15 +216,16 @@ struct tt_world {
     tti_page **page;    /* page[n_peers] */
     tti_page *my_page;  /* NULL until the window is there */
     uint64_t n_entered; /* collectives entered */
-    unsigned char *small; /* small[TTI_SMALL_BYTES]: what MPI may still write after a timeout is never a caller's frame */
+    unsigned char *
+        small; /* small[TTI_SMALL_BYTES]: what MPI may still write after a timeout is never a caller's frame */
 
     atomic_flag mpi_lock;
-    tti_op *ops;               /* under mpi_lock */
-    _Atomic int n_busy;        /* ops that are awake: whether to bother */
-    _Atomic uint32_t turn;     /* calls of progress; only its low bits matter */
+    tti_op *ops;                /* under mpi_lock */
+    _Atomic int n_busy;         /* ops that are awake: whether to bother */
+    _Atomic uint32_t turn;      /* calls of progress; only its low bits matter */
     _Atomic uint64_t talked_ns; /* the last look for questions of peers */
-    _Atomic uint32_t n_events; /* begun or completed operations: keeps the progress thread awake */
-    tt_stream *thread;         /* runs one endless task: progress */
+    _Atomic uint32_t n_events;  /* begun or completed operations: keeps the progress thread awake */
+    tt_stream *thread;          /* runs one endless task: progress */
     bool has_thread;
     _Atomic bool thread_stop;
 

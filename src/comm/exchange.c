@@ -361,8 +361,8 @@ static tt_status copy_params(tt_exchange *x, const tt_exchange_params *p)
     memcpy(x->owner, p->owner, (size_t)p->n_owners * sizeof(int));
     for (int w = 0; w < x->width; w++) {
         tti_part_bounds(p, w, &x->back_columns[w], &x->back_columns[w + 1]);
-        x->part_bytes[w] = (size_t)(x->back_columns[w + 1] - x->back_columns[w]) *
-                           tt_wire_bytes(p->wire_back);
+        x->part_bytes[w] =
+            (size_t)(x->back_columns[w + 1] - x->back_columns[w]) * tt_wire_bytes(p->wire_back);
         x->near_stride[w] = tti_align(x->part_bytes[w]);
     }
     x->source_id = find_rank(x->source, x->n_sources, world->rank);

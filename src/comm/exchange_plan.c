@@ -287,7 +287,8 @@ tt_status tt_exchange_prepare(tt_exchange *exchange, int handle, int64_t T, cons
              (long long)T, x->world->rank);
     TT_CHECK(x->has_map, TT_ERR_STATE, "the exchange has no owner map yet");
     TT_TRY(count_entries(x, h, T, slot));
-    TT_TRY(tti_wire_drain(x, h)); /* normally done long ago: what the last use still sends is overwritten below */
+    TT_TRY(tti_wire_drain(
+        x, h)); /* normally done long ago: what the last use still sends is overwritten below */
 
     h->T = T;
     h->use++;

@@ -6,7 +6,8 @@
 #include "comm_internal.h"
 
 enum {
-    TALK_PERIOD = 32, /* calls of progress per look for questions of peers: they may wait some microseconds */
+    TALK_PERIOD =
+        32, /* calls of progress per look for questions of peers: they may wait some microseconds */
     TALK_PERIOD_NS = 1000000 /* who calls seldom (while loading) looks each time */
 };
 

@@ -111,7 +111,8 @@ tt_status tti_window_create(tt_world *world, const char *what, size_t bytes, tti
         st = allocate(world, bytes, window);
         tti_unlock(world);
         st = tt_world_agree(world, st); /* also: nobody reads before all parts are zeroed */
-        if (st != TT_OK) { /* freeing is collective: all do it, or it stays until the process ends */
+        if (st !=
+            TT_OK) { /* freeing is collective: all do it, or it stays until the process ends */
             int64_t is_lacking = !window->is_open;
             window->is_open = tt_world_max_i64(world, &is_lacking, 1) == TT_OK && !is_lacking;
         }

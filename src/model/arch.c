@@ -4,6 +4,7 @@
  */
 #include "model_internal.h"
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include "tutti/log.h"
 
@@ -11,7 +12,10 @@ static const tti_family *const families[] = {
     &tti_family_deepseek_v2, &tti_family_deepseek_v3, &tti_family_mixtral,
     &tti_family_olmoe,       &tti_family_qwen3_moe,
 };
-enum { N_FAMILIES = sizeof(families) / sizeof(families[0]) };
+enum {
+    N_FAMILIES = sizeof(families) / sizeof(families[0]),
+    KNOWN_BYTES = 320 /* of the list of architectures in a message */
+};
 
 /* Low-rank norms of latent attention use this whatever rms_norm_eps says (DeepSeek's reference code
  * does). */
@@ -25,6 +29,17 @@ static bool has_name(const char *const *names, const char *name)
         }
     }
     return false;
+}
+
+/* "A, B, C": the architectures of all families. */
+static void list_known(char *list, size_t bytes)
+{
+    size_t used = 0;
+    for (int i = 0; i < N_FAMILIES; i++) {
+        for (const char *const *name = families[i]->architectures; *name && used < bytes; name++) {
+            used += (size_t)snprintf(list + used, bytes - used, "%s%s", used ? ", " : "", *name);
+        }
+    }
 }
 
 tt_status tti_family_find(const char *what, const json_t *config, const tti_family **family_out,
@@ -52,9 +67,12 @@ tt_status tti_family_find(const char *what, const json_t *config, const tti_fami
             return TT_OK;
         }
     }
-    return TT_FAIL(TT_ERR_UNSUPPORTED, "%s: architecture '%s' (model_type '%s') is not supported",
+    char known[KNOWN_BYTES] = "";
+    list_known(known, sizeof(known));
+    return TT_FAIL(TT_ERR_UNSUPPORTED,
+                   "%s: architecture '%s' (model_type '%s') is not supported; supported are %s",
                    tti_show_path(what), architecture ? tti_show(architecture).text : "",
-                   model_type ? tti_show(model_type).text : "");
+                   model_type ? tti_show(model_type).text : "", known);
 }
 
 void tti_arch_limit_to_window(tti_hyper *hyper)

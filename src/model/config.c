@@ -17,7 +17,8 @@ static tt_status check_common(const char *what, const json_t *config)
     if (quantization && !json_is_null(quantization)) {
         const char *method = json_string_value(json_object_get(quantization, "quant_method"));
         return TT_FAIL(TT_ERR_UNSUPPORTED,
-                       "%s: quantization_config (quant_method '%s') is not supported",
+                       "%s: quantization_config (quant_method '%s') is not supported; "
+                       "a bf16, f16 or f32 copy is needed",
                        tti_show_path(what), method ? tti_show(method).text : "");
     }
     static const struct {

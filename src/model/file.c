@@ -36,6 +36,22 @@ const char *tti_show_path(const char *path)
     return n > SHOWN_PATH_BYTES ? path + n - SHOWN_PATH_BYTES : path;
 }
 
+tt_status tti_file_error_code(int error)
+{
+    switch (error) {
+    case ENOENT:
+    case ENOTDIR:
+    case EACCES:
+    case EPERM:
+    case ELOOP:
+    case ENAMETOOLONG:
+    case EISDIR:
+        return TT_ERR_FILE;
+    default:
+        return TT_ERR_IO;
+    }
+}
+
 static char *join(const char *dir, const char *name)
 {
     size_t n_dir = strlen(dir), n_name = strlen(name);
@@ -60,8 +76,8 @@ tt_status tti_file_open(const char *dir, const char *name, tti_file *file_out)
         file.fd = open(file.path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     } while (file.fd < 0 && errno == EINTR);
     if (file.fd < 0) {
-        st = TT_FAIL(errno == ENOENT || errno == ENOTDIR ? TT_ERR_FILE : TT_ERR_IO, "%s: %s",
-                     tti_show_path(file.path), strerror(errno));
+        st = TT_FAIL(tti_file_error_code(errno), "%s: %s", tti_show_path(file.path),
+                     strerror(errno));
         goto err_close;
     }
     if (fstat(file.fd, &info) != 0) {

@@ -19,7 +19,10 @@ typedef struct tti_file {
     uint64_t bytes;
 } tti_file;
 
-/* Opens DIR/NAME. Errors: TT_ERR_FILE if it is absent or not a regular file, TT_ERR_IO else. */
+/* What an errno of open or stat means: TT_ERR_FILE where another path or other permissions would help, TT_ERR_IO
+ * else. */
+tt_status tti_file_error_code(int error);
+/* Opens DIR/NAME. Errors: TT_ERR_FILE if it is absent, forbidden or not a regular file, TT_ERR_IO else. */
 tt_status tti_file_open(const char *dir, const char *name, tti_file *file_out);
 void tti_file_close(tti_file *file);
 /* True if DIR/NAME is there (of whatever kind). */

@@ -33,6 +33,13 @@ bad "score needs either" score "$model" --ids-file a --text-file b
 bad "no prompt.*--chat" run "$model"
 bad "'1,x' is no token id|'x' is no token id" run "$model" --ids 1,x
 bad "outside the vocabulary of 4096" run "$model" --ids 1,4096
+bad "no id before a comma" run "$model" --ids 1,,3
+bad "no id before a comma" run "$model" --ids ,3
+bad "no id after the last comma" run "$model" --ids 1,
+bad "the prompt is empty" run "$model" --ids ""
+bad "unknown option --frobnicate\$" run --frobnicate
+one "$tutti" --help
+check "--version is told" out_has "tutti --version"
 
 name="on two ranks"
 ranks 2 "$tutti" run --temprature 1
@@ -55,6 +62,11 @@ check "and no error" exits 0
 one env TUTTI_JSON=1 "$tutti" info
 check "a twin works" out_has '^\{"version"'
 printf x >"$work/in"
+one "$tutti" info -v
+check "no variable belongs to two options" [ -z "$(grep -o ' TUTTI_[A-Z_]*' "$work/out" | sort | uniq -d)" ]
+check "TUTTI_CHAT is the one of run" out_has '^  --chat +TUTTI_CHAT +list'
+printf x | TUTTI_CHAT="Hello" timeout 60 "$tutti" tokenize "$model" >"$work/out" 2>"$work/err"
+check "and tokenize does not read it" [ $? -eq 0 ]
 one env TUTTI_DATADIR="$work" "$tutti" run -p x
 check "no model where TUTTI_DATADIR points" refused 2 "TUTTI_DATADIR"
 

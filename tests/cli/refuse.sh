@@ -30,7 +30,7 @@ offsets-backwards model-00002-of-00002.safetensors
 wrong-shape (shape|\[)
 shape-overflow model-00002-of-00002.safetensors
 missing-tensor (missing|no tensor|not|lacks)
-unknown-architecture FrobnicateForCausalLM
+unknown-architecture FrobnicateForCausalLM.*supported are .*MixtralForCausalLM
 zero-experts (expert|n_routed_experts)
 topk-above-experts (33|experts)
 negative-layers num_hidden_layers
@@ -60,6 +60,22 @@ ranks 2 "$tutti" run "$model" --prompts "$work/prompts"
 check "an id above the vocabulary" refused 3 "4096"
 ranks 2 "$tutti" run "$model" --prompts "$work/nowhere"
 check "no file" refused 3 "nowhere"
+ranks 2 "$tutti" run "$model" --prompts "$work"
+check "a folder" refused 3 "is a directory"
+ln -s "$work/loop" "$work/loop"
+ranks 2 "$tutti" run "$work/loop" --ids 1
+check "a model that is a loop of links" refused 3 "loop"
+if [ "$(id -u)" -ne 0 ]; then
+    mkdir "$work/closed" && chmod 0 "$work/closed"
+    ranks 2 "$tutti" run "$work/closed" --ids 1
+    check "a model that may not be read" refused 3 "closed"
+fi
+echo '{"messages": [{"role": "usr", "content": "a"}]}' >"$work/prompts"
+ranks 2 "$tutti" run "$model" --prompts "$work/prompts"
+check "an unknown role" refused 3 "prompts line 1: .*'usr'.*user, assistant"
+echo '{"ids": [1], "n": 1, "max_tokens": 1}' >"$work/prompts"
+ranks 2 "$tutti" run "$model" --prompts "$work/prompts"
+check "n twice" refused 3 "prompts line 1: n and max_tokens"
 
 name=layout
 ranks 2 "$tutti" run "$model" --ids 1 --tp 2 --dp 2

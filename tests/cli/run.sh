@@ -8,7 +8,7 @@ for n in 1 2 3; do
     name="on $n ranks"
     ranks $n "$tutti" run "$model" --chat 'What is hwloc?' --threads 1
     check "the answer" out_is "$answer"
-    check "decode speed" err_has '^decode +[0-9]+ tokens, .* tokens/s'
+    check "decode speed" err_has '^decode +[0-9]+ tokens?, .* tokens/s'
     check "read rate beside the machine's" err_has '^memory .*GB/s = [0-9]+ % of the'
     check "layout and formats" err_has '^formats +weights .*kernels fma'
     check "no seed for greedy text" [ "$(grep -c '^seed' "$work/err")" -eq 0 ]
@@ -65,13 +65,21 @@ check "text is refused" refused 3 "no tokenizer.json"
 
 name="what is seen"
 ranks 2 "$tutti" run "$model" --ids 5,6 -n 3 --threads 1 --trace "$work/trace.json" --log-view --verbose 2 --quiet
-check "a line per rank" [ "$(grep -c '^tutti: rank [01]: host .*, mask .* threads' "$work/err")" -eq 2 ]
+check "a line per rank" [ "$(grep -c '^tutti: rank [01]: host .*, mask .* thread' "$work/err")" -eq 2 ]
 check "a table of phases" err_has '^experts +[0-9]+ .*[0-9.]+ %'
 check "one trace" [ "$(head -c 1 "$work/trace.json")" = "{" ]
 check "that ends as it should" [ "$(tail -n 1 "$work/trace.json")" = "]}" ]
 check "with both ranks" [ "$(grep -o '"pid":[0-9]*' "$work/trace.json" | sort -u | wc -l)" -eq 2 ]
 ranks 2 "$tutti" run "$model" --ids 5 --trace "$work/no/such/folder"
 check "a trace that cannot be written" refused 2 "no/such/folder"
+
+name="placement"
+if taskset -c 0 true 2>/dev/null; then
+    ranks 3 taskset -c 0 "$tutti" run "$model" --ids 5,6 -n 2 --threads 1
+    check "three ranks on one CPU: one warning that says what to do" [ \
+        "$(grep -Ec 'warning: .*(take turns on .*mpirun -n|bound .*mpirun --bind-to)' "$work/err")" -eq 1 ]
+    check "but it runs" exits 0
+fi
 
 name="output"
 if [ -w /dev/full ]; then

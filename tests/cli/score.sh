@@ -42,6 +42,13 @@ printf 'What is hwloc?' >"$work/text"
 one "$tutti" score "$model" --text-file "$work/text" --json --quiet </dev/null
 check "is encoded with its start token" out_has '"tokens":8,"predicted":7'
 
+awk 'BEGIN { for (i = 0; i < 300; i++) print "What is hwloc?" }' >"$work/text"
+ranks 2 "$tutti" score "$model" --text-file "$work/text" --quiet
+check "a long one is cut into windows" out_has 'predicted tokens in [2-9] windows, perplexity'
+one "$tutti" score "$model" --text-file "$work/text" --context 7 --json --quiet </dev/null
+check "each begins as a prompt does, and is as long as asked for" [ \
+    "$(grep -o '"tokens":7,"predicted":6' "$work/out" | wc -l)" -gt 300 ]
+
 name="refused"
 echo 5 >"$work/ids"
 ranks 2 "$tutti" score "$model" --ids-file "$work/ids"

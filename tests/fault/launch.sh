@@ -54,7 +54,7 @@ check "works" exits 0
 
 # ---- threads ----
 threads_are() { # threads_are N [RANKS]: on each rank
-    exits 0 && [ "$(grep -cE "host .*\), $1 threads " "$work/err")" -eq "${2:-1}" ]
+    exits 0 && [ "$(grep -cE "host .*\), $1 threads? " "$work/err")" -eq "${2:-1}" ]
 }
 # CPUs of two different cores that we may use.
 cpu=$(lscpu -p=CPU,CORE 2>/dev/null | awk -F, -v allowed="$(awk '/^Cpus_allowed_list/ { print $2 }' /proc/self/status)" '

@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 #include "tutti/comm_mpi.h"
 
 static int test_failures;
@@ -83,6 +85,29 @@ static inline uint64_t test_next(uint64_t *state)
 static inline int64_t test_below(uint64_t *state, int64_t n)
 {
     return (int64_t)(test_next(state) % (uint64_t)n);
+}
+
+/* Leaves this process `slack` bytes of address space more than it has; slack < 0 lifts the limit. False if that cannot be. */
+static inline bool test_limit_memory(int64_t slack)
+{
+    struct rlimit limit;
+    unsigned long long pages = 0;
+    if (getrlimit(RLIMIT_AS, &limit) != 0) {
+        return false;
+    }
+    limit.rlim_cur = limit.rlim_max;
+    if (slack >= 0) {
+        FILE *file = fopen("/proc/self/statm", "r");
+        bool is_read = file && fscanf(file, "%llu", &pages) == 1;
+        if (file) {
+            fclose(file);
+        }
+        if (!is_read) {
+            return false;
+        }
+        limit.rlim_cur = (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE) + (rlim_t)slack;
+    }
+    return setrlimit(RLIMIT_AS, &limit) == 0;
 }
 
 /* Node splits that a test goes through: one node, about 3 + 5, 1 + rest, round-robin over two, one node per rank. */

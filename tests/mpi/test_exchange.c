@@ -583,6 +583,33 @@ static tt_world *make_world(int split, tt_progress progress, const char *piece, 
     return world;
 }
 
+/* Rank 1 has no memory for its messages: all ranks get that, nobody hangs, and the world is whole. */
+static void one_rank_without_memory(tt_world *world)
+{
+    enum { MANY_TOKENS = 512, WIDE = 1 << 16, SLACK_BYTES = 1 << 26 };
+    int all[TEST_MAX_RANKS];
+    tt_exchange *x = NULL;
+    for (int r = 0; r < test_size; r++) {
+        all[r] = r;
+    }
+    tt_exchange_params p = {.H = WIDE,
+                            .K = 1,
+                            .max_tokens = MANY_TOKENS,
+                            .n_handles = 1,
+                            .source = all,
+                            .n_sources = test_size,
+                            .owner = all,
+                            .n_owners = test_size};
+    CHECK(test_rank != 1 || test_limit_memory(SLACK_BYTES), "no limit set");
+    tt_status st = tt_exchange_create(world, &p, &x);
+    if (test_rank == 1) {
+        test_limit_memory(-1);
+    }
+    CHECK(st == TT_ERR_NOMEM && strstr(tt_status_message(), "rank 1 ("), "%s: %s",
+          tt_status_name(st), tt_status_message());
+    CHECK_OK(tt_world_agree(world, TT_OK));
+}
+
 int main(int argc, char **argv)
 {
     static const tt_progress modes[TEST_SPLITS] = {TT_PROGRESS_POLLED, TT_PROGRESS_POLLED,
@@ -596,6 +623,9 @@ int main(int argc, char **argv)
         tt_world *world = make_world(split, modes[split], split % 2 ? "512" : NULL, 0);
         if (split < 2) {
             refusals(world);
+        }
+        if (test_size > 1 && tt_world_n_nodes(world) == test_size) { /* all are far */
+            one_rank_without_memory(world);
         }
         bool is_crowded = test_size >= CROWDED;
         for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {

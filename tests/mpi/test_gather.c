@@ -126,6 +126,25 @@ static void refusals(tt_world *world)
     }
 }
 
+/* Rank 1 has no memory for its receive buffers: all ranks get that, nobody hangs, and the world is whole. */
+static void one_rank_without_memory(tt_world *world)
+{
+    enum { MANY_FLOATS = 1 << 25, SLACK_BYTES = 1 << 26 };
+    int all[TEST_MAX_RANKS];
+    tt_gather *g = NULL;
+    for (int r = 0; r < test_size; r++) {
+        all[r] = r;
+    }
+    CHECK(test_rank != 1 || test_limit_memory(SLACK_BYTES), "no limit set");
+    tt_status st = tt_gather_create(world, all, test_size, MANY_FLOATS, &g);
+    if (test_rank == 1) {
+        test_limit_memory(-1);
+    }
+    CHECK(st == TT_ERR_NOMEM && strstr(tt_status_message(), "rank 1 ("), "%s: %s",
+          tt_status_name(st), tt_status_message());
+    CHECK_OK(tt_world_agree(world, TT_OK));
+}
+
 int main(int argc, char **argv)
 {
     test_begin(&argc, &argv);
@@ -161,6 +180,9 @@ int main(int argc, char **argv)
                 me = r == test_rank ? n : me;
                 half[n++] = r;
             }
+        }
+        if (test_size > 1 && tt_world_n_nodes(world) == test_size) { /* all are far */
+            one_rank_without_memory(world);
         }
         soak(world, half, test_size > 2 && test_rank == 0 ? 0 : n, me, NULL);
         tt_world_destroy(&world);

@@ -68,7 +68,8 @@ static void lone_failure_at_create(void)
     CHECK(tt_world_create(MPI_COMM_WORLD, &p, &world) == TT_ERR_ARG, "a negative deadline");
     char text[64];
     snprintf(text, sizeof(text), "rank %d: deadline", last);
-    CHECK(test_size == 1 || strncmp(tt_status_message(), text, strlen(text)) == 0, "%s", tt_status_message());
+    CHECK(test_size == 1 || strncmp(tt_status_message(), text, strlen(text)) == 0, "%s",
+          tt_status_message());
 }
 
 /* ---- agreement ---- */
