@@ -25,8 +25,8 @@ static const char ENVIRONMENT_PREFIX[] = "TUTTI_";
 
 /* Variables that are read where they are needed, not through a table. */
 static const char *const other_variables[] = {
-    "TUTTI_CPU_HIDE",   "TUTTI_DATADIR",          "TUTTI_FAKE_NODES",    "TUTTI_INJECT_DELAY_US",
-    "TUTTI_VERBOSE",    "TUTTI_TEST_PIECE_BYTES", "TUTTI_TEST_SHM_BYTES"};
+    "TUTTI_CPU_HIDE", "TUTTI_DATADIR",          "TUTTI_FAKE_NODES",    "TUTTI_INJECT_DELAY_US",
+    "TUTTI_VERBOSE",  "TUTTI_TEST_PIECE_BYTES", "TUTTI_TEST_SHM_BYTES"};
 
 typedef struct given {
     const void *values;
@@ -486,7 +486,8 @@ static bool is_known_variable(const tt_option *const *tables, const char *variab
         for (const tt_option *o = *tables; o->name; o++) {
             char name[NAME_BYTES + sizeof(ENVIRONMENT_PREFIX)];
             environment_name(o->name, name, sizeof(name));
-            if (o->type != TT_OPTION_SWITCH && strlen(name) == length && !strncmp(variable, name, length)) {
+            if (o->type != TT_OPTION_SWITCH && strlen(name) == length &&
+                !strncmp(variable, name, length)) {
                 return true;
             }
         }

@@ -80,7 +80,8 @@ static void print_speed(const tti_cli_work *w)
             w->first_token_s > 0 ? (double)w->prompt_tokens / w->first_token_s : 0.0);
     if (w->new_tokens > 1 && decode_s > 0) {
         fprintf(stderr, "decode   %lld token%s, %.2f ms each: %.1f tokens/s\n",
-                (long long)(w->new_tokens - 1), plural(w->new_tokens - 1), 1e3 * decode_s / (double)(w->new_tokens - 1),
+                (long long)(w->new_tokens - 1), plural(w->new_tokens - 1),
+                1e3 * decode_s / (double)(w->new_tokens - 1),
                 (double)(w->new_tokens - 1) / decode_s);
     }
 }

@@ -26,7 +26,7 @@ enum {
     MAX_GRACE_MS = 6000,
     SLICE_MS = 50,
     CPU_LIST_BYTES = 256,
-    WATCH_SLACK_S = 30,     /* beyond the deadline: waits of our own come first and name the culprit */
+    WATCH_SLACK_S = 30, /* beyond the deadline: waits of our own come first and name the culprit */
     TTI_CLI_EXIT_PEER = 4
 };
 
@@ -237,17 +237,19 @@ static void advise_on_placement(const tti_cli_launch *launch, const share_key *a
             cores = key->quota;
         }
         if (n_cpus > 0 && 2 * n_cpus < key->n_granted) {
-            snprintf(advice, TTI_CLI_ADVICE_BYTES,
-                   "the launcher bound the %d rank%s on %s to %d of the %d CPUs: start with mpirun "
-                   "--bind-to none (or --map-by ppr:1:numa:PE=N), or srun -c N",
-                   n_ranks, n_ranks == 1 ? "" : "s", host, n_cpus, key->n_granted);
+            snprintf(
+                advice, TTI_CLI_ADVICE_BYTES,
+                "the launcher bound the %d rank%s on %s to %d of the %d CPUs: start with mpirun "
+                "--bind-to none (or --map-by ppr:1:numa:PE=N), or srun -c N",
+                n_ranks, n_ranks == 1 ? "" : "s", host, n_cpus, key->n_granted);
             return;
         }
         if (cores > 0 && n_ranks > cores) {
-            snprintf(advice, TTI_CLI_ADVICE_BYTES,
-                   "%d ranks on %s take turns on %.3g core%s, which is slow: start fewer (mpirun -n "
-                   "%d)",
-                   n_ranks, host, cores, cores == 1 ? "" : "s", cores > 1 ? (int)cores : 1);
+            snprintf(
+                advice, TTI_CLI_ADVICE_BYTES,
+                "%d ranks on %s take turns on %.3g core%s, which is slow: start fewer (mpirun -n "
+                "%d)",
+                n_ranks, host, cores, cores == 1 ? "" : "s", cores > 1 ? (int)cores : 1);
             return;
         }
     }
@@ -308,10 +310,14 @@ static void describe_rank(const tti_cli_options *options, const tti_cli_launch *
                                      launch->cpus.cpu[i]);
         }
     }
-    tt_log(TT_LOG_INFO, "host %s, mask %s (%d CPU%s), %d thread%s %s%s, memory node %d%s", host, mask,
-           info->n_cpus, info->n_cpus == 1 ? "" : "s", launch->cpus.n_threads,
-           launch->cpus.n_threads == 1 ? "" : "s", !used ? "unbound" : launch->cpus.n_threads == 1 ? "on CPU " : "on CPUs ", cpus,
-           launch->cpus.node, launch->cpus.shared ? ", cores are shared with other ranks" : "");
+    tt_log(TT_LOG_INFO, "host %s, mask %s (%d CPU%s), %d thread%s %s%s, memory node %d%s", host,
+           mask, info->n_cpus, info->n_cpus == 1 ? "" : "s", launch->cpus.n_threads,
+           launch->cpus.n_threads == 1 ? "" : "s",
+           !used                         ? "unbound"
+           : launch->cpus.n_threads == 1 ? "on CPU "
+                                         : "on CPUs ",
+           cpus, launch->cpus.node,
+           launch->cpus.shared ? ", cores are shared with other ranks" : "");
 }
 
 static void poll_world(void *arg)
@@ -324,8 +330,8 @@ static void poll_world(void *arg)
 static tt_status check_step(void)
 {
 #ifdef OPEN_MPI
-    static const char *const names[] = {"PMIX_NAMESPACE", "PMIX_RANK", "PMI_RANK",
-                                        "PMI_FD", "OMPI_COMM_WORLD_SIZE", NULL};
+    static const char *const names[] = {"PMIX_NAMESPACE",       "PMIX_RANK", "PMI_RANK", "PMI_FD",
+                                        "OMPI_COMM_WORLD_SIZE", NULL};
     for (int i = 0; names[i]; i++) {
         if (getenv(names[i])) {
             return TT_OK;

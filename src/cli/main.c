@@ -28,7 +28,8 @@ static const command commands[] = {
      "Without MODEL the model that ships with tutti runs. Without a prompt stdin is one prompt.\n"
      "Prompts run as one queue, in the order -p, --chat, --ids, --prompts. A line of --prompts is\n"
      "  {\"prompt\": TEXT | \"ids\": [..] | \"messages\": [{\"role\": .., \"content\": ..}],\n"
-     "   \"n\" (or \"max_tokens\"), \"seed\", \"temperature\", \"top_p\", \"top_k\", \"min_p\": its own values}\n"
+     "   \"n\" (or \"max_tokens\"), \"seed\", \"temperature\", \"top_p\", \"top_k\", \"min_p\": "
+     "its own values}\n"
      "Example: mpirun -n 4 tutti run --chat 'What is hwloc?'\n",
      {tti_cli_run_options, tti_cli_layout_options, tti_cli_machine_options, tti_cli_general_options,
       NULL},

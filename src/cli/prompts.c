@@ -150,8 +150,9 @@ static tt_status get_integer(const json_t *line, const char *key, const char *wh
 
 static void warn_of_unknown_keys(json_t *line, const char *where)
 {
-    static const char *const known[] = {"prompt",      "ids",   "messages", "n",     "max_tokens", "seed",
-                                        "temperature", "top_p", "top_k",    "min_p", NULL};
+    static const char *const known[] = {"prompt",     "ids",   "messages",    "n",
+                                        "max_tokens", "seed",  "temperature", "top_p",
+                                        "top_k",      "min_p", NULL};
     const char *key;
     json_t *value;
     json_object_foreach(line, key, value)

@@ -47,7 +47,8 @@ static char *copy_text(const char *text)
 static tt_status check_directory(const char *path)
 {
     struct stat info;
-    TT_CHECK(stat(path, &info) == 0, tti_file_error_code(errno), "%s: %s", tti_show_path(path), strerror(errno));
+    TT_CHECK(stat(path, &info) == 0, tti_file_error_code(errno), "%s: %s", tti_show_path(path),
+             strerror(errno));
     TT_CHECK(S_ISDIR(info.st_mode), TT_ERR_FILE,
              "%s: is not a directory; a model is the directory with its config.json",
              tti_show_path(path));

@@ -37,7 +37,8 @@ static const char *experts_text(const tt_arch *arch, const tt_layout *layout,
 tt_status tt_plan_print(const tt_model *model, const tt_layout *layout, FILE *out)
 {
     const tt_arch *arch = tt_model_arch(model);
-    fprintf(out, "layout: %d ranks on %d nodes; %s\n", layout->n_ranks, layout->n_nodes,
+    fprintf(out, "layout: %d rank%s on %d node%s; %s\n", layout->n_ranks,
+            layout->n_ranks == 1 ? "" : "s", layout->n_nodes, layout->n_nodes == 1 ? "" : "s",
             layout->why);
     fprintf(out,
             "        rows per step: %" PRId64 " per DP group, %" PRId64
