@@ -17,6 +17,61 @@ enum {
     KNOWN_BYTES = 320 /* of the list of architectures in a message */
 };
 
+#define ATTENTION TTI_LAYER "self_attn."
+#define EXPERTS TTI_LAYER "mlp.experts."
+#define SHARED TTI_LAYER "mlp.shared_experts."
+const tti_tensor_names tti_common_tensors = {
+    .role =
+        {
+            [TT_ROLE_EMBED] = {"model.embed_tokens.weight"},
+            [TT_ROLE_FINAL_NORM] = {"model.norm.weight"},
+            [TT_ROLE_HEAD] = {"lm_head.weight"},
+            [TT_ROLE_ATTENTION_NORM] = {TTI_LAYER "input_layernorm.weight"},
+            [TT_ROLE_FFN_NORM] = {TTI_LAYER "post_attention_layernorm.weight"},
+            [TT_ROLE_Q] = {ATTENTION "q_proj.weight"},
+            [TT_ROLE_K] = {ATTENTION "k_proj.weight"},
+            [TT_ROLE_V] = {ATTENTION "v_proj.weight"},
+            [TT_ROLE_O] = {ATTENTION "o_proj.weight"},
+            [TT_ROLE_Q_BIAS] = {ATTENTION "q_proj.bias"},
+            [TT_ROLE_K_BIAS] = {ATTENTION "k_proj.bias"},
+            [TT_ROLE_V_BIAS] = {ATTENTION "v_proj.bias"},
+            [TT_ROLE_O_BIAS] = {ATTENTION "o_proj.bias"},
+            [TT_ROLE_Q_NORM] = {ATTENTION "q_norm.weight"},
+            [TT_ROLE_K_NORM] = {ATTENTION "k_norm.weight"},
+            [TT_ROLE_Q_A] = {ATTENTION "q_a_proj.weight"},
+            [TT_ROLE_Q_A_NORM] = {ATTENTION "q_a_layernorm.weight"},
+            [TT_ROLE_Q_B] = {ATTENTION "q_b_proj.weight"},
+            [TT_ROLE_KV_A] = {ATTENTION "kv_a_proj_with_mqa.weight"},
+            [TT_ROLE_KV_A_NORM] = {ATTENTION "kv_a_layernorm.weight"},
+            [TT_ROLE_KV_B] = {ATTENTION "kv_b_proj.weight"},
+            [TT_ROLE_GATE] = {TTI_LAYER "mlp.gate_proj.weight"},
+            [TT_ROLE_UP] = {TTI_LAYER "mlp.up_proj.weight"},
+            [TT_ROLE_DOWN] = {TTI_LAYER "mlp.down_proj.weight"},
+            [TT_ROLE_ROUTER] = {TTI_LAYER "mlp.gate.weight"},
+            [TT_ROLE_ROUTER_CHOICE_BIAS] = {TTI_LAYER "mlp.gate.e_score_correction_bias"},
+            [TT_ROLE_EXPERT_GATE] = {EXPERTS "%E.gate_proj.weight"},
+            [TT_ROLE_EXPERT_UP] = {EXPERTS "%E.up_proj.weight"},
+            [TT_ROLE_EXPERT_DOWN] = {EXPERTS "%E.down_proj.weight"},
+            [TT_ROLE_SHARED_GATE] = {SHARED "gate_proj.weight"},
+            [TT_ROLE_SHARED_UP] = {SHARED "up_proj.weight"},
+            [TT_ROLE_SHARED_DOWN] = {SHARED "down_proj.weight"},
+        },
+    .fused_gate_up = {EXPERTS "gate_up_proj"},
+    .fused_down = {EXPERTS "down_proj"},
+};
+
+bool tti_arch_every_layer(const tti_hyper *hyper, int64_t layer)
+{
+    (void)hyper;
+    (void)layer;
+    return true;
+}
+
+bool tti_arch_after_dense(const tti_hyper *hyper, int64_t layer)
+{
+    return layer >= hyper->first_dense && layer % hyper->moe_every == 0;
+}
+
 /* Low-rank norms of latent attention use this whatever rms_norm_eps says (DeepSeek's reference code
  * does). */
 static const float MLA_NORM_EPS = 1e-6f;

@@ -60,49 +60,12 @@ static tt_status finish(tti_hyper *hyper)
     return tti_arch_finish_mla(hyper);
 }
 
-static bool layer_is_moe(const tti_hyper *hyper, int64_t layer)
-{
-    return layer >= hyper->first_dense && layer % hyper->moe_every == 0;
-}
-
-#define LAYER "model.layers.%L."
-#define ATTENTION LAYER "self_attn."
-#define EXPERTS LAYER "mlp.experts."
 const tti_family tti_family_deepseek_v3 = {
     .architectures = (const char *const[]){"DeepseekV3ForCausalLM", NULL},
     .model_types = (const char *const[]){"deepseek_v3", "kimi_k2", NULL},
     .rope_theta = 10000,
     .keys = keys,
     .finish = finish,
-    .layer_is_moe = layer_is_moe,
-    .tensor =
-        {
-            [TT_ROLE_EMBED] = {"model.embed_tokens.weight"},
-            [TT_ROLE_FINAL_NORM] = {"model.norm.weight"},
-            [TT_ROLE_HEAD] = {"lm_head.weight"},
-            [TT_ROLE_ATTENTION_NORM] = {LAYER "input_layernorm.weight"},
-            [TT_ROLE_FFN_NORM] = {LAYER "post_attention_layernorm.weight"},
-            [TT_ROLE_Q] = {ATTENTION "q_proj.weight"},
-            [TT_ROLE_O] = {ATTENTION "o_proj.weight"},
-            [TT_ROLE_Q_A] = {ATTENTION "q_a_proj.weight"},
-            [TT_ROLE_Q_A_NORM] = {ATTENTION "q_a_layernorm.weight"},
-            [TT_ROLE_Q_B] = {ATTENTION "q_b_proj.weight"},
-            [TT_ROLE_KV_A] = {ATTENTION "kv_a_proj_with_mqa.weight"},
-            [TT_ROLE_KV_A_NORM] = {ATTENTION "kv_a_layernorm.weight"},
-            [TT_ROLE_KV_B] = {ATTENTION "kv_b_proj.weight"},
-            [TT_ROLE_GATE] = {LAYER "mlp.gate_proj.weight"},
-            [TT_ROLE_UP] = {LAYER "mlp.up_proj.weight"},
-            [TT_ROLE_DOWN] = {LAYER "mlp.down_proj.weight"},
-            [TT_ROLE_ROUTER] = {LAYER "mlp.gate.weight"},
-            [TT_ROLE_ROUTER_CHOICE_BIAS] = {LAYER "mlp.gate.e_score_correction_bias"},
-            [TT_ROLE_EXPERT_GATE] = {EXPERTS "%E.gate_proj.weight"},
-            [TT_ROLE_EXPERT_UP] = {EXPERTS "%E.up_proj.weight"},
-            [TT_ROLE_EXPERT_DOWN] = {EXPERTS "%E.down_proj.weight"},
-            [TT_ROLE_SHARED_GATE] = {LAYER "mlp.shared_experts.gate_proj.weight"},
-            [TT_ROLE_SHARED_UP] = {LAYER "mlp.shared_experts.up_proj.weight"},
-            [TT_ROLE_SHARED_DOWN] = {LAYER "mlp.shared_experts.down_proj.weight"},
-        },
-    .fused_gate_up = {EXPERTS "gate_up_proj"},
-    .fused_down = {EXPERTS "down_proj"},
-    .mtp_probe = LAYER "eh_proj.weight",
+    .layer_is_moe = tti_arch_after_dense,
+    .mtp_probe = TTI_LAYER "eh_proj.weight",
 };

@@ -32,40 +32,22 @@ static tt_status finish(tti_hyper *hyper)
     return tti_arch_finish_gqa(hyper);
 }
 
-static bool layer_is_moe(const tti_hyper *hyper, int64_t layer)
-{
-    (void)hyper;
-    (void)layer;
-    return true;
-}
-
-#define LAYER "model.layers.%L."
-#define ATTENTION LAYER "self_attn."
-#define EXPERTS LAYER "block_sparse_moe.experts."
 const tti_family tti_family_mixtral = {
     .architectures = (const char *const[]){"MixtralForCausalLM", NULL},
     .model_types = (const char *const[]){"mixtral", NULL},
     .rope_theta = 1000000,
     .keys = keys,
     .finish = finish,
-    .layer_is_moe = layer_is_moe,
-    .tensor =
-        {
-            [TT_ROLE_EMBED] = {"model.embed_tokens.weight"},
-            [TT_ROLE_FINAL_NORM] = {"model.norm.weight"},
-            [TT_ROLE_HEAD] = {"lm_head.weight"},
-            [TT_ROLE_ATTENTION_NORM] = {LAYER "input_layernorm.weight"},
-            [TT_ROLE_FFN_NORM] = {LAYER "post_attention_layernorm.weight"},
-            [TT_ROLE_Q] = {ATTENTION "q_proj.weight"},
-            [TT_ROLE_K] = {ATTENTION "k_proj.weight"},
-            [TT_ROLE_V] = {ATTENTION "v_proj.weight"},
-            [TT_ROLE_O] = {ATTENTION "o_proj.weight"},
-            /* Fused files rename block_sparse_moe to mlp. */
-            [TT_ROLE_ROUTER] = {LAYER "block_sparse_moe.gate.weight", LAYER "mlp.gate.weight"},
-            [TT_ROLE_EXPERT_GATE] = {EXPERTS "%E.w1.weight"},
-            [TT_ROLE_EXPERT_UP] = {EXPERTS "%E.w3.weight"},
-            [TT_ROLE_EXPERT_DOWN] = {EXPERTS "%E.w2.weight"},
-        },
-    .fused_gate_up = {LAYER "mlp.experts.gate_up_proj", EXPERTS "gate_up_proj"},
-    .fused_down = {LAYER "mlp.experts.down_proj", EXPERTS "down_proj"},
+    .layer_is_moe = tti_arch_every_layer,
+    /* Fused files rename block_sparse_moe to mlp. */
+    .tensors =
+        {.role = {[TT_ROLE_ROUTER] = {TTI_LAYER "block_sparse_moe.gate.weight",
+                                      TTI_LAYER "mlp.gate.weight"},
+                  [TT_ROLE_EXPERT_GATE] = {TTI_LAYER "block_sparse_moe.experts.%E.w1.weight"},
+                  [TT_ROLE_EXPERT_UP] = {TTI_LAYER "block_sparse_moe.experts.%E.w3.weight"},
+                  [TT_ROLE_EXPERT_DOWN] = {TTI_LAYER "block_sparse_moe.experts.%E.w2.weight"}},
+         .fused_gate_up = {TTI_LAYER "mlp.experts.gate_up_proj",
+                           TTI_LAYER "block_sparse_moe.experts.gate_up_proj"},
+         .fused_down = {TTI_LAYER "mlp.experts.down_proj",
+                        TTI_LAYER "block_sparse_moe.experts.down_proj"}},
 };

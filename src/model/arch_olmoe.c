@@ -38,45 +38,11 @@ static tt_status finish(tti_hyper *hyper)
     return tti_arch_finish_gqa(hyper);
 }
 
-static bool layer_is_moe(const tti_hyper *hyper, int64_t layer)
-{
-    (void)hyper;
-    (void)layer;
-    return true;
-}
-
-#define LAYER "model.layers.%L."
-#define ATTENTION LAYER "self_attn."
-#define EXPERTS LAYER "mlp.experts."
 const tti_family tti_family_olmoe = {
     .architectures = (const char *const[]){"OlmoeForCausalLM", NULL},
     .model_types = (const char *const[]){"olmoe", NULL},
     .rope_theta = 10000,
     .keys = keys,
     .finish = finish,
-    .layer_is_moe = layer_is_moe,
-    .tensor =
-        {
-            [TT_ROLE_EMBED] = {"model.embed_tokens.weight"},
-            [TT_ROLE_FINAL_NORM] = {"model.norm.weight"},
-            [TT_ROLE_HEAD] = {"lm_head.weight"},
-            [TT_ROLE_ATTENTION_NORM] = {LAYER "input_layernorm.weight"},
-            [TT_ROLE_FFN_NORM] = {LAYER "post_attention_layernorm.weight"},
-            [TT_ROLE_Q] = {ATTENTION "q_proj.weight"},
-            [TT_ROLE_K] = {ATTENTION "k_proj.weight"},
-            [TT_ROLE_V] = {ATTENTION "v_proj.weight"},
-            [TT_ROLE_O] = {ATTENTION "o_proj.weight"},
-            [TT_ROLE_Q_BIAS] = {ATTENTION "q_proj.bias"},
-            [TT_ROLE_K_BIAS] = {ATTENTION "k_proj.bias"},
-            [TT_ROLE_V_BIAS] = {ATTENTION "v_proj.bias"},
-            [TT_ROLE_O_BIAS] = {ATTENTION "o_proj.bias"},
-            [TT_ROLE_Q_NORM] = {ATTENTION "q_norm.weight"},
-            [TT_ROLE_K_NORM] = {ATTENTION "k_norm.weight"},
-            [TT_ROLE_ROUTER] = {LAYER "mlp.gate.weight"},
-            [TT_ROLE_EXPERT_GATE] = {EXPERTS "%E.gate_proj.weight"},
-            [TT_ROLE_EXPERT_UP] = {EXPERTS "%E.up_proj.weight"},
-            [TT_ROLE_EXPERT_DOWN] = {EXPERTS "%E.down_proj.weight"},
-        },
-    .fused_gate_up = {EXPERTS "gate_up_proj"},
-    .fused_down = {EXPERTS "down_proj"},
+    .layer_is_moe = tti_arch_every_layer,
 };

@@ -192,6 +192,17 @@ typedef struct tti_hyper {
 } tti_hyper;
 
 enum { TTI_SPELLINGS = 2 };
+/* Names of tensors, each with its spellings; %L stands for the layer and %E for the expert. */
+typedef struct tti_tensor_names {
+    const char *role[TT_ROLE_COUNT][TTI_SPELLINGS];
+    /* All experts of a layer in one tensor: [E][2F][H] (gate rows, then up rows) and [E][H][F]. */
+    const char *fused_gate_up[TTI_SPELLINGS];
+    const char *fused_down[TTI_SPELLINGS];
+} tti_tensor_names;
+/* What almost all checkpoints call them; which of them a model has its tt_arch says. */
+extern const tti_tensor_names tti_common_tensors;
+#define TTI_LAYER "model.layers.%L."
+
 /* One architecture family, as data. In names, %L stands for the layer and %E for the expert. */
 typedef struct tti_family {
     const char *const *architectures; /* accepted config "architectures", NULL-ended */
@@ -201,10 +212,8 @@ typedef struct tti_family {
     /* What is not one to one: defaults that depend on other keys, refusals. */
     tt_status (*finish)(tti_hyper *hyper);
     bool (*layer_is_moe)(const tti_hyper *hyper, int64_t layer);
-    const char *tensor[TT_ROLE_COUNT][TTI_SPELLINGS];
-    /* All experts of a layer in one tensor: [E][2F][H] (gate rows, then up rows) and [E][H][F]. */
-    const char *fused_gate_up[TTI_SPELLINGS];
-    const char *fused_down[TTI_SPELLINGS];
+    /* Names that differ from tti_common_tensors; where a row is empty the common one counts. */
+    tti_tensor_names tensors;
     const char *mtp_probe; /* a tensor that each MTP layer has; NULL: the family has none */
 } tti_family;
 
@@ -213,6 +222,10 @@ extern const tti_family tti_family_deepseek_v3;
 extern const tti_family tti_family_qwen3_moe;
 extern const tti_family tti_family_mixtral;
 extern const tti_family tti_family_olmoe;
+
+/* layer_is_moe of several families: every layer; each moe_every-th one from first_dense on. */
+bool tti_arch_every_layer(const tti_hyper *hyper, int64_t layer);
+bool tti_arch_after_dense(const tti_hyper *hyper, int64_t layer);
 
 /* Finds the family of a configuration and the architecture's name there (borrowed).
  * Errors: TT_ERR_FILE, TT_ERR_UNSUPPORTED naming an unknown architecture. */

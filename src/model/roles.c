@@ -93,6 +93,17 @@ typedef struct resolver {
     const tt_arch *arch;
 } resolver;
 
+/* A family's own names, or the common ones where it has none. */
+static const char *const *names_of(const char *const *own, const char *const *common)
+{
+    return own[0] ? own : common;
+}
+
+static const char *const *role_names(const resolver *r, tt_role role)
+{
+    return names_of(r->family->tensors.role[role], tti_common_tensors.role[role]);
+}
+
 /* Writes pattern with %L and %E replaced into name[NAME_BYTES]. */
 static void expand(const char *pattern, int64_t layer, int64_t expert, char *name)
 {
@@ -189,7 +200,7 @@ static tt_status resolve_one(const resolver *r, tt_role role, int64_t layer, int
     if (!tti_role_shape(r->arch, role, layer, &dim[0], &dim[1], &vector)) {
         return TT_OK;
     }
-    const tti_entry *entry = find(r, r->family->tensor[role], layer, expert, name);
+    const tti_entry *entry = find(r, role_names(r, role), layer, expert, name);
     if (!entry) {
         return missing(r, name);
     }
@@ -205,7 +216,8 @@ static tt_status resolve_fused(const resolver *r, int64_t layer, const tti_entry
 {
     char name[NAME_BYTES];
     const tt_arch *a = r->arch;
-    const tti_entry *down = find(r, r->family->fused_down, layer, 0, name);
+    const tti_entry *down = find(
+        r, names_of(r->family->tensors.fused_down, tti_common_tensors.fused_down), layer, 0, name);
     if (!down) {
         return missing(r, name);
     }
@@ -231,8 +243,10 @@ static tt_status resolve_experts(const resolver *r, int64_t layer, tt_model *mod
 {
     char name[NAME_BYTES];
     const tt_arch *a = r->arch;
-    const tti_entry *fused = find(r, r->family->fused_gate_up, layer, 0, name);
-    const tti_entry *first = find(r, r->family->tensor[TT_ROLE_EXPERT_GATE], layer, 0, name);
+    const tti_entry *fused =
+        find(r, names_of(r->family->tensors.fused_gate_up, tti_common_tensors.fused_gate_up), layer,
+             0, name);
+    const tti_entry *first = find(r, role_names(r, TT_ROLE_EXPERT_GATE), layer, 0, name);
     if (!fused && !first) {
         return missing(r, name);
     }
