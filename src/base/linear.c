@@ -56,30 +56,36 @@ void tt_linear_panels(const tt_linear *linear, float *y, int64_t ldy, const floa
     run_block(linear, y, ldy, x, ldx, M, panel_begin, panel_end);
 }
 
+tt_tile tt_linear_tile(int64_t panel_begin, int64_t panel_end, int64_t M, int thread_id,
+                       int n_threads)
+{
+    int64_t n_panels = panel_end - panel_begin;
+    tt_tile tile = {0, 0, 0, 0};
+    if (n_panels <= 0 || M <= 0) {
+        return tile;
+    }
+    if (n_panels >= n_threads) {
+        tt_split(n_panels, n_threads, thread_id, &tile.panel_begin, &tile.panel_end);
+        tile.panel_begin += panel_begin;
+        tile.panel_end += panel_begin;
+        tile.row_end = M;
+        return tile;
+    }
+    int64_t n_row_blocks = n_threads / n_panels < M ? n_threads / n_panels : M;
+    if (thread_id < n_panels * n_row_blocks) {
+        tile.panel_begin = panel_begin + thread_id % n_panels;
+        tile.panel_end = tile.panel_begin + 1;
+        tt_split(M, n_row_blocks, thread_id / n_panels, &tile.row_begin, &tile.row_end);
+    }
+    return tile;
+}
+
 void tt_linear_part(const tt_linear *linear, float *y, int64_t ldy, const float *x, int64_t ldx,
                     int64_t M, int thread_id, int n_threads)
 {
-    int64_t n_panels = tt_linear_n_panels(linear);
-    if (n_panels == 0 || M == 0) {
-        return;
-    }
-    int64_t n_row_blocks = 1;
-    if (n_panels < n_threads) {
-        n_row_blocks = n_threads / n_panels < M ? n_threads / n_panels : M;
-    }
-    if (thread_id >= n_row_blocks * n_panels) {
-        return;
-    }
-    if (n_row_blocks == 1) {
-        int64_t begin, end;
-        tt_split(n_panels, n_threads, thread_id, &begin, &end);
-        run_block(linear, y, ldy, x, ldx, M, begin, end);
-        return;
-    }
-    int64_t panel = thread_id % n_panels, row_begin, row_end;
-    tt_split(M, n_row_blocks, thread_id / n_panels, &row_begin, &row_end);
-    run_block(linear, y + row_begin * ldy, ldy, x + row_begin * ldx, ldx, row_end - row_begin,
-              panel, panel + 1);
+    tt_tile tile = tt_linear_tile(0, tt_linear_n_panels(linear), M, thread_id, n_threads);
+    run_block(linear, y + tile.row_begin * ldy, ldy, x + tile.row_begin * ldx, ldx,
+              tile.row_end - tile.row_begin, tile.panel_begin, tile.panel_end);
 }
 
 typedef struct run_task {
@@ -107,4 +113,24 @@ void tt_linear_run(const tt_linear *linear, tt_stream *compute, const char *name
     } else {
         run_part(&task, 0, 1);
     }
+}
+
+typedef struct add_task {
+    float *y;
+    const float *x;
+    int64_t n;
+} add_task;
+
+static void add_part(void *arg, int thread_id, int n_threads)
+{
+    const add_task *task = arg;
+    int64_t begin, end;
+    tt_split(task->n, n_threads, thread_id, &begin, &end);
+    ttk.add_f32(task->y + begin, task->x + begin, end - begin);
+}
+
+void tt_add_run(tt_stream *compute, const char *name, float *y, const float *x, int64_t n)
+{
+    add_task task = {y, x, n};
+    tt_stream_run(compute, name, add_part, &task);
 }

@@ -150,8 +150,6 @@ void tti_trunk_free(tt_engine *engine);
 void tti_trunk_embed(tt_engine *engine, const int32_t *token, int64_t T, float *x);
 /* h[T][H] = norm(x[T][H]), spread over threads. */
 void tti_trunk_norm(tt_engine *engine, const float *norm, const float *x, float *h, int64_t T);
-/* x[n] += y[n], spread over threads. */
-void tti_trunk_add(tt_engine *engine, float *x, const float *y, int64_t n);
 
 /* ---- forward.c: the one forward loop ---- */
 /* x[T][H] after the last layer, before the final norm, of the schedule's batch. `mine` is this rank's status so far. */

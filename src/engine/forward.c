@@ -32,7 +32,8 @@ static tt_status moe_half(tt_engine *engine, int64_t layer, int64_t T, tt_status
     engine->next_handle = (handle + 1) % engine->layout->n_handles;
     TT_TRY(tt_moe_begin(engine->moe, handle, layer, end - begin, engine->h + begin * H, mine));
     TT_TRY(tt_moe_end(engine->moe, handle, engine->y + begin * H));
-    tti_trunk_add(engine, engine->x + begin * H, engine->y + begin * H, (end - begin) * H);
+    tt_add_run(engine->compute, "add", engine->x + begin * H, engine->y + begin * H,
+               (end - begin) * H);
     return T > 0 ? gather_rows(engine, T) : TT_OK;
 }
 
@@ -48,14 +49,14 @@ tt_status engine_forward(tt_engine *engine, tt_status mine)
         if (T > 0) {
             tti_trunk_norm(engine, engine->attention_norm[l], engine->x, engine->h, T);
             TT_TRY(tt_attention_forward(engine->attention, l, batch, engine->h, engine->y));
-            tti_trunk_add(engine, engine->x, engine->y, T * H);
+            tt_add_run(engine->compute, "add", engine->x, engine->y, T * H);
             tti_trunk_norm(engine, engine->ffn_norm[l], engine->x, engine->h, T);
         }
         if (arch->layer_is_moe[l]) {
             TT_TRY(moe_half(engine, l, T, mine));
         } else if (T > 0) {
             TT_TRY(tt_moe_dense(engine->moe, l, T, engine->h, engine->y));
-            tti_trunk_add(engine, engine->x, engine->y, T * H);
+            tt_add_run(engine->compute, "add", engine->x, engine->y, T * H);
         }
     }
     return TT_OK;

@@ -143,17 +143,3 @@ void tti_trunk_norm(tt_engine *engine, const float *norm, const float *x, float 
     row_task task = {engine, NULL, norm, x, h, T};
     tt_stream_run(engine->compute, "norm", norm_part, &task);
 }
-
-static void add_part(void *arg, int thread_id, int n_threads)
-{
-    const row_task *task = arg;
-    int64_t begin, end;
-    tt_split(task->n, n_threads, thread_id, &begin, &end);
-    ttk.add_f32(task->y + begin, task->x + begin, end - begin);
-}
-
-void tti_trunk_add(tt_engine *engine, float *x, const float *y, int64_t n)
-{
-    row_task task = {engine, NULL, NULL, y, x, n};
-    tt_stream_run(engine->compute, "add", add_part, &task);
-}

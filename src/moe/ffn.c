@@ -47,30 +47,6 @@ void tti_ffn_inner(const tt_ffn *ffn, float *inner, float *up, int64_t ld, const
     }
 }
 
-void tti_split_panels(int64_t panel_begin, int64_t panel_end, int64_t T, int thread_id,
-                      int n_threads, tti_tile *tile_out)
-{
-    int64_t n_panels = panel_end - panel_begin;
-    tti_tile none = {0, 0, 0, 0};
-    *tile_out = none;
-    if (n_panels <= 0 || T <= 0) {
-        return;
-    }
-    if (n_panels >= n_threads) {
-        tt_split(n_panels, n_threads, thread_id, &tile_out->panel_begin, &tile_out->panel_end);
-        tile_out->panel_begin += panel_begin;
-        tile_out->panel_end += panel_begin;
-        tile_out->row_end = T;
-        return;
-    }
-    int64_t n_row_blocks = n_threads / n_panels < T ? n_threads / n_panels : T;
-    if (thread_id < n_panels * n_row_blocks) {
-        tile_out->panel_begin = panel_begin + thread_id % n_panels;
-        tile_out->panel_end = tile_out->panel_begin + 1;
-        tt_split(T, n_row_blocks, thread_id / n_panels, &tile_out->row_begin, &tile_out->row_end);
-    }
-}
-
 typedef struct inner_task {
     const tt_ffn *ffn;
     float *inner, *up;
@@ -82,8 +58,7 @@ typedef struct inner_task {
 static void inner_part(void *arg, int thread_id, int n_threads)
 {
     const inner_task *task = arg;
-    tti_tile tile;
-    tti_split_panels(task->panel_begin, task->panel_end, task->T, thread_id, n_threads, &tile);
+    tt_tile tile = tt_linear_tile(task->panel_begin, task->panel_end, task->T, thread_id, n_threads);
     int64_t at = tile.row_begin * task->ld;
     tti_ffn_inner(task->ffn, task->inner + at, task->up + at, task->ld,
                   task->x + tile.row_begin * task->ffn->gate.K, task->ffn->gate.K,
@@ -109,8 +84,7 @@ typedef struct down_task {
 static void down_part(void *arg, int thread_id, int n_threads)
 {
     const down_task *task = arg;
-    tti_tile tile;
-    tti_split_panels(task->panel_begin, task->panel_end, task->T, thread_id, n_threads, &tile);
+    tt_tile tile = tt_linear_tile(task->panel_begin, task->panel_end, task->T, thread_id, n_threads);
     tt_linear_panels(&task->ffn->down, task->y + tile.row_begin * task->ldy, task->ldy,
                      task->inner + tile.row_begin * task->ld, task->ld,
                      tile.row_end - tile.row_begin, tile.panel_begin, tile.panel_end);

@@ -182,20 +182,6 @@ tt_status tt_moe_advance(tt_moe *moe, int handle, bool *done_out)
     return TT_OK;
 }
 
-typedef struct add_task {
-    float *y;
-    const float *x;
-    int64_t n;
-} add_task;
-
-static void add_part(void *arg, int thread_id, int n_threads)
-{
-    const add_task *task = arg;
-    int64_t begin, end;
-    tt_split(task->n, n_threads, thread_id, &begin, &end);
-    ttk.add_f32(task->y + begin, task->x + begin, end - begin);
-}
-
 tt_status tt_moe_end(tt_moe *moe, int handle, float *y)
 {
     tti_moe_flight *flight = &moe->flight[handle];
@@ -211,8 +197,7 @@ tt_status tt_moe_end(tt_moe *moe, int handle, float *y)
     tt_span span = tt_span_begin(TT_PHASE_COMBINE, "combine");
     TT_TRY(tt_exchange_combine_end(moe->exchange, handle, y, moe->H, moe->compute));
     if (flight->T > 0 && moe->layer[flight->layer].shared.F > 0) {
-        add_task task = {y, flight->shared_out, flight->T * moe->H};
-        tt_stream_run(moe->compute, "add shared", add_part, &task);
+        tt_add_run(moe->compute, "add shared", y, flight->shared_out, flight->T * moe->H);
     }
     flight->active = false;
     tt_span_end(&span, (uint64_t)flight->T * (uint64_t)moe->H * (uint64_t)moe->K *

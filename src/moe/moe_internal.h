@@ -94,11 +94,6 @@ void tti_ffn_run_inner(const tt_ffn *ffn, tt_stream *compute, const char *name, 
                        int64_t panel_begin, int64_t panel_end);
 void tti_ffn_run_down(const tt_ffn *ffn, tt_stream *compute, const char *name, float *y, int64_t ldy, const float *inner, int64_t ld, int64_t T,
                       int64_t panel_begin, int64_t panel_end);
-/* One thread's block of panels and rows: whole panels if there are enough, else rows are split too. */
-typedef struct tti_tile {
-    int64_t panel_begin, panel_end, row_begin, row_end;
-} tti_tile;
-void tti_split_panels(int64_t panel_begin, int64_t panel_end, int64_t T, int thread_id, int n_threads, tti_tile *tile_out);
 
 /* ---- experts.c ---- */
 /* Which of the landed groups to compute: all; those of slots that hold another rank's rows; or those of one slot. */
