@@ -252,7 +252,7 @@ static void bench_product(const ttk_row *row)
     static const int64_t batch[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64};
     product p = {.type = row->op == TTK_OP_gemm_f32 ? TTK_F32 : TTK_BF16, .N = 1408, .K = 2048};
     bool is_ref = row->need == 0;
-    p.matrix_bytes = ttk_packed_bytes(p.type, p.N, p.K);
+    p.matrix_bytes = ttk_packed_bytes(&(ttk_format){.code = p.type}, p.N, p.K);
     p.n_copies = is_ref ? 1 : (int64_t)(STREAM_BYTES / p.matrix_bytes);
     p.weights = take((size_t)p.n_copies * p.matrix_bytes);
     /* 0x3c3c repeated is about 0.0115 both as f32 and as bf16: no denormals, no overflow. */

@@ -617,7 +617,7 @@ static void size_up(bench *b, const char *path)
                              (long long)tt_model_arch(model)->context));
     b->context = before + (b->max_rounds + traced) * per_round;
     for (int64_t l = 0; l < tt_model_arch(model)->L; l++) {
-        b->n_moe_layers += tt_model_arch(model)->layer_is_moe[l];
+        b->n_moe_layers += tt_model_arch(model)->layer[l].is_moe;
     }
     tt_model_close(&model);
 }

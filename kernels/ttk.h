@@ -30,15 +30,64 @@ enum {
     TTK_CPU_AMX = 1u << 3 /* tile, int8, bf16 */
 };
 
-/* ---- packed weights ----
- * A matrix w[N][K] (row = output) is cut in panels of TTK_PANEL outputs; within a panel, k is the slow index:
- *   panel[p][k][j] = w[p*TTK_PANEL + j][k], zero where the row is beyond N.
- * Element type f32 or bf16. Panels follow each other without gaps; the base is 64-byte aligned. */
-enum { TTK_PANEL = 32 };
-typedef enum ttk_dtype { TTK_F32 = 0, TTK_BF16 = 1, TTK_F16 = 2 } ttk_dtype;
+/* ---- weights ----
+ * What the numbers of a weight matrix w[N][K] are (N outputs, K inputs). Plain: code is TTK_F32, TTK_BF16 or (in files only) TTK_F16, all other fields 0.
+ * Quantised: inputs are cut in groups of `group` (the last may be shorter), G = ceil(K / group), and with c the number that a code stands for
+ *   w[n][k] = scale[n][g] * (c[n][k] - zero[n][g]) + offset[n][g],   g = k / group
+ * where zero (a whole number, TTK_SHIFT_ZERO) or offset (TTK_SHIFT_OFFSET) may be absent. If super > 0, scale (and offset) are whole numbers
+ * times a f16 per run of `super` groups: scale = super_scale[n][g / super] * scale[n][g], offset = -super_shift[n][g / super] * shift[n][g]. */
+typedef enum ttk_dtype {
+    TTK_F32 = 0,
+    TTK_BF16 = 1,
+    TTK_F16 = 2,
+    TTK_I8,   /* -128..127 */
+    TTK_U8,   /* 0..255; shifts and super-scaled scales */
+    TTK_I4,   /* a nibble u: c = u - 8 */
+    TTK_U4,   /* a nibble u: c = u */
+    TTK_I6,   /* six bits u: c = u - 32 */
+    TTK_E4M3, /* FP8 "fn": no infinities, 0x7f and 0xff are NaN */
+    TTK_E2M1, /* a nibble: 0, .5, 1, 1.5, 2, 3, 4, 6 and their negatives from 8 on */
+    TTK_E8M0  /* scales: 2^(byte - 127) */
+} ttk_dtype;
+typedef enum ttk_shift { TTK_SHIFT_NONE, TTK_SHIFT_ZERO, TTK_SHIFT_OFFSET } ttk_shift;
+typedef struct ttk_format {
+    ttk_dtype code;
+    ttk_dtype scale;  /* F32, BF16, F16, E8M0; with super: U8 or I8 */
+    ttk_shift shift;  /* ZERO: TTK_U8 each. OFFSET: of the type of scale */
+    int32_t group;    /* inputs per scale; even */
+    int32_t super;    /* groups per super scale; 0 = none */
+} ttk_format;
+/* Bytes of one unpacked code: 4, 2, else 1 (a nibble has a byte of its own when unpacked). */
 TTK_API size_t ttk_dtype_bytes(ttk_dtype type);
-/* Bytes of the packed form of w[N][K]. type is TTK_F32 or TTK_BF16. */
-TTK_API size_t ttk_packed_bytes(ttk_dtype type, int64_t N, int64_t K);
+static inline bool ttk_format_is_plain(const ttk_format *format)
+{
+    return format->code <= TTK_F16;
+}
+
+/* Unpacked rows: what files are read into and pack reads. All arrays row-major, row n of each belongs to output n. */
+typedef struct ttk_unpacked {
+    const void *code;        /* code[n][K], ttk_dtype_bytes each */
+    const void *scale;       /* scale[n][G] */
+    const void *shift;       /* shift[n][G] or NULL */
+    const void *super_scale; /* f16, super_scale[n][S] or NULL; S = ceil(G / super) */
+    const void *super_shift; /* f16, the same */
+} ttk_unpacked;
+/* Bytes of n unpacked rows in one buffer, and the places of the arrays in it (each 64-byte aligned if the buffer is). */
+TTK_API size_t ttk_unpacked_bytes(const ttk_format *format, int64_t n, int64_t K);
+TTK_API ttk_unpacked ttk_unpacked_in(const ttk_format *format, int64_t n, int64_t K, void *buffer);
+/* Element i of an array of `type` as float, exact. */
+TTK_API float ttk_number(ttk_dtype type, const void *array, int64_t i);
+/* dst[n][K]: the numbers themselves, each operation of the formula rounded once to float. Plain C, for set-up and tests. */
+TTK_API void ttk_unpacked_to_f32(const ttk_format *format, const ttk_unpacked *rows, int64_t n, int64_t K, float *dst);
+
+/* Packed: outputs in panels of TTK_PANEL; within a panel, k is the slow index. Plain:
+ *   panel[p][k][j] = w[p*TTK_PANEL + j][k], zero where the row is beyond N.   Elements f32 or bf16.
+ * Quantised: for each group g in turn its scales, shifts (and at each super group's first, the super ones), then its codes, k slow; nibbles two
+ * k to a byte. The exact layout is private to the kernels. Panels follow each other without gaps; the base is 64-byte aligned. */
+enum { TTK_PANEL = 32 };
+/* Bytes of one packed panel of K inputs, and of the packed form of w[N][K]. */
+TTK_API size_t ttk_panel_bytes(const ttk_format *format, int64_t K);
+TTK_API size_t ttk_packed_bytes(const ttk_format *format, int64_t N, int64_t K);
 
 /* Packs rows of w into panels: `packed` is the whole matrix w[N][K] (type packed_type); this call packs panels
  * [panel_begin, panel_end). Source element (n, k) is src[n*row_stride + k*col_stride] (strides in elements, so that a
@@ -46,6 +95,11 @@ TTK_API size_t ttk_packed_bytes(ttk_dtype type, int64_t N, int64_t K);
 typedef void ttk_pack_fn(void *packed, ttk_dtype packed_type, const void *src, ttk_dtype src_type,
                          int64_t row_stride, int64_t col_stride, int64_t N, int64_t K,
                          int64_t panel_begin, int64_t panel_end);
+
+/* The same for a quantised format, from unpacked rows of the same format; rows.code etc. point at row 0 of the matrix. */
+typedef void ttk_pack_quant_fn(void *packed, const ttk_format *format, const ttk_unpacked *rows, int64_t N, int64_t K, int64_t panel_begin, int64_t panel_end);
+/* Back: rows [row, row + n) of a packed matrix (plain or quantised), unpacked into the arrays of rows (which are written). */
+typedef void ttk_unpack_fn(const ttk_unpacked *rows, const ttk_format *format, const void *packed, int64_t K, int64_t row, int64_t n);
 
 /* ---- products ----
  * y[m][n] = fmaf chain over k = 0..K-1, ascending, from +0: acc = fmaf(x[m][k], w[n][k], acc).
@@ -56,6 +110,13 @@ typedef void ttk_gemm_f32_fn(float *y, int64_t ldy, const float *x, int64_t ldx,
                              int64_t M, int64_t N, int64_t K);
 typedef void ttk_gemm_bf16_fn(float *y, int64_t ldy, const float *x, int64_t ldx,
                               const ttk_bf16 *panels, int64_t M, int64_t N, int64_t K);
+
+/* Quantised product. With c the number of a code less its zero, for each group in ascending order:
+ *   a = fmaf chain over the group's k, ascending, from +0: fmaf(x[m][k], c[n][k], a);   acc = fmaf(scale[n][g], a, acc)
+ *   and with an offset:  s = chain of x[m][k] by +, ascending, from +0;                 acc = fmaf(offset[n][g], s, acc)
+ * acc from +0; y[m][n] = acc. A super scale times its whole number is exact in float. Same rules as above. */
+typedef void ttk_gemm_quant_fn(float *y, int64_t ldy, const float *x, int64_t ldx, const ttk_format *format,
+                               const void *panels, int64_t M, int64_t N, int64_t K);
 
 /* ---- the sum of 16 lanes ("lanes16") used by norms, q.k and softmax sums ----
  * lane[i mod 16] accumulates element i, i ascending, from +0 (squares and products by fmaf, plain values by +);

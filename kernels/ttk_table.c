@@ -113,17 +113,6 @@ const char *ttk_set_name(void)
     return "fma";
 }
 
-size_t ttk_dtype_bytes(ttk_dtype type)
-{
-    return type == TTK_F32 ? sizeof(float) : sizeof(uint16_t);
-}
-
-size_t ttk_packed_bytes(ttk_dtype type, int64_t N, int64_t K)
-{
-    size_t n_panels = ((size_t)N + TTK_PANEL - 1) / TTK_PANEL;
-    return n_panels * TTK_PANEL * (size_t)K * ttk_dtype_bytes(type);
-}
-
 size_t ttk_attend_work_floats(int64_t G, int64_t Dk, int64_t Dv)
 {
     int64_t per_head = TTK_BLOCK + ttk_round_up(Dv, TTK_VALUE_CHUNK);

@@ -12,7 +12,7 @@
 
 /* Visible body: lives inside other structs; all-zero is an empty matrix (N = 0) that may be run and freed. */
 typedef struct tt_linear {
-    ttk_dtype type; /* of the packed elements: TTK_F32 or TTK_BF16 */
+    ttk_format format; /* of the packed elements; never TTK_F16 */
     int64_t N, K;   /* outputs, inputs */
     void *panels;   /* owned unless borrowed */
     size_t bytes;   /* of panels */
@@ -20,7 +20,7 @@ typedef struct tt_linear {
 } tt_linear;
 
 /* Allocates for w[N][K] on NUMA node `node`; contents undefined. */
-TT_API tt_status tt_linear_init(tt_linear *linear, const char *what, ttk_dtype type, int64_t N, int64_t K, int node);
+TT_API tt_status tt_linear_init(tt_linear *linear, const char *what, const ttk_format *format, int64_t N, int64_t K, int node);
 TT_API void tt_linear_fini(tt_linear *linear);
 /* Bytes that one product reads. */
 static inline uint64_t tt_linear_bytes(const tt_linear *linear)

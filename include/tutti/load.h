@@ -17,6 +17,9 @@ typedef struct tt_load_params {
     void *progress_arg;
 } tt_load_params;
 
+/* What a tensor of format `stored` is packed as. */
+TT_API ttk_format tt_load_format(tt_weight_format weights, const ttk_format *stored);
+
 /* Rows [row, row + n_rows) of a [rows][cols] tensor become a matrix w[n_rows][cols]. Reads in pieces, so that beside the packed form only a few
  * MiB are held. Errors: TT_ERR_IO, TT_ERR_FILE, TT_ERR_NOMEM. On error linear is empty. */
 TT_API tt_status tt_load_linear(tt_load_params *params, const tt_tensor *tensor, int64_t row, int64_t n_rows, tt_linear *linear);

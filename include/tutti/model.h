@@ -11,17 +11,10 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "tutti/status.h"
+#include "ttk.h"
 
 typedef struct tt_model tt_model; /* opaque */
 
-typedef enum tt_dtype {
-    TT_DTYPE_F32,
-    TT_DTYPE_BF16,
-    TT_DTYPE_F16,
-    TT_DTYPE_OTHER /* known to safetensors, not usable as a weight yet */
-} tt_dtype;
-TT_API size_t tt_dtype_bytes(tt_dtype type); /* 0 for TT_DTYPE_OTHER */
-TT_API const char *tt_dtype_name(tt_dtype type);
 /* How packed weights are stored; AUTO is as the checkpoint (f16 becomes f32). */
 typedef enum tt_weight_format { TT_WEIGHTS_AUTO, TT_WEIGHTS_F32, TT_WEIGHTS_BF16 } tt_weight_format;
 
@@ -30,7 +23,30 @@ typedef enum tt_attention_kind {
     TT_ATTENTION_MLA  /* latent: c[kv_rank] and one shared rotary key are cached; absorbed form */
 } tt_attention_kind;
 typedef enum tt_qk_norm { TT_QK_NORM_NONE, TT_QK_NORM_HEAD, TT_QK_NORM_WHOLE } tt_qk_norm;
-typedef enum tt_score { TT_SCORE_SOFTMAX, TT_SCORE_SIGMOID } tt_score;
+/* What mixes the positions of a layer. */
+typedef enum tt_mixer {
+    TT_MIXER_ATTENTION, /* of the kind that tt_arch.attention says */
+    TT_MIXER_DELTA      /* gated delta net: a state per sequence instead of keys and values; token by token */
+} tt_mixer;
+typedef enum tt_norm_kind {
+    TT_NORM_RMS,  /* x / rms(x) * w */
+    TT_NORM_LAYER /* (x - mean) / sd * w + b */
+} tt_norm_kind;
+typedef enum tt_norm_place {
+    TT_NORM_BEFORE, /* x += f(norm(x)) */
+    TT_NORM_AFTER   /* x += norm(f(x)) */
+} tt_norm_place;
+typedef enum tt_score {
+    TT_SCORE_SOFTMAX,        /* over all experts; chosen by score */
+    TT_SCORE_SIGMOID,        /* of each; chosen by score */
+    TT_SCORE_SOFTMAX_CHOSEN, /* chosen by logit; softmax over the K chosen logits */
+    TT_SCORE_SIGMOID_CHOSEN, /* chosen by logit; sigmoid of each chosen logit */
+    TT_SCORE_SPARSEMIXER     /* K = 2, one after the other, each a softmax over the logits near the best (MODELS facts 3.9; tt_router.jitter) */
+} tt_score;
+typedef enum tt_activation {
+    TT_ACTIVATION_SILU,   /* silu(gate) * up */
+    TT_ACTIVATION_CLAMPED /* g = min(gate, limit), u = clamp(up, -limit, limit): g * sigmoid(alpha g) * (u + 1) */
+} tt_activation;
 typedef enum tt_group_score { TT_GROUP_MAX, TT_GROUP_TOP2_SUM } tt_group_score;
 
 /* Rotary embedding: angle(pos, i) = (float)pos * inv_freq[i] in float, times attention_factor on cos and sin. */
@@ -39,6 +55,10 @@ typedef struct tt_rope {
     bool interleaved; /* pairs (2i, 2i+1) instead of (i, i + dim/2) */
     float attention_factor;
     float *inv_freq; /* inv_freq[dim/2]; owned by the model */
+    /* Another table for runs whose context (of the layout) is above long_from ("longrope"); NULL: none. */
+    float *long_inv_freq;
+    float long_attention_factor;
+    int64_t long_from;
 } tt_rope;
 
 typedef struct tt_router {
@@ -47,10 +67,30 @@ typedef struct tt_router {
     int64_t n_groups;       /* 1 = no groups */
     int64_t n_groups_kept;
     tt_group_score group_score;
-    bool normalise;         /* weights are divided by (their sum + normalise_eps) */
-    float normalise_eps;
+    bool normalise;         /* weights are divided by max(their sum + normalise_eps, normalise_floor) */
+    float normalise_eps, normalise_floor;
     float scale;            /* of routed output only */
+    bool logit_bias;        /* the router's product has a bias (TT_ROLE_ROUTER_BIAS) */
+    bool weight_on_input;   /* the weight multiplies the expert's input, its output counts whole */
+    float jitter;           /* sparsemixer: logits further than 2 * jitter (relative) below the best take no part */
 } tt_router;
+
+/* Gated delta net. Source: arXiv:2412.06464; Qwen3-Next's configuration. */
+typedef struct tt_delta {
+    int64_t Nk, Nv, Dk, Dv; /* key heads, value heads (a multiple), their widths; Nk = 0: the model has none */
+    int64_t conv;           /* width of the causal convolution over q, k, v */
+} tt_delta;
+
+/* What differs from layer to layer. */
+typedef struct tt_layer {
+    bool is_moe;
+    tt_mixer mixer;
+    bool rope;            /* attention: the rotary embedding applies */
+    bool qk_norm;         /* attention: tt_arch.qk_norm applies */
+    bool scale_queries;   /* attention: q *= 1 + query_scale * ln(1 + floor((position + 1) / query_floor)) */
+    int64_t window;       /* attention: key j is visible to query i iff i - j < window; 0 = all */
+    int64_t chunk;        /* attention: iff i and j lie in the same run of this many positions; 0 = all */
+} tt_layer;
 
 /* What a model computes, as data. Sizes in elements. */
 typedef struct tt_arch {
@@ -59,54 +99,82 @@ typedef struct tt_arch {
     int64_t H;        /* hidden width */
     int64_t V;        /* rows of the embedding */
     int64_t context;  /* max_position_embeddings */
+    tt_norm_kind norm;
+    tt_norm_place norm_place;
     float norm_eps;
-    bool tied_embeddings;
+    bool tied_embeddings, head_bias;
+    float embedding_scale; /* multiplies embeddings; 1 = none, as for the next two */
+    float residual_scale;  /* multiplies what attention and FFN add */
+    float logit_divisor;   /* divides logits */
 
     tt_attention_kind attention;
     int64_t Nq, Nkv, D; /* GQA: heads and head width; MLA: Nq heads */
     tt_qk_norm qk_norm;
+    bool qk_norm_after_rope; /* else before */
+    bool qk_norm_weightless; /* no weights: x / rms(x) */
     bool qkv_bias, o_bias;
+    bool sinks;          /* a sink per head joins the softmax (TT_ROLE_SINKS) */
+    bool attention_gate; /* head outputs are multiplied by sigmoid(gate) (TT_ROLE_Q_GATE) */
+    float query_scale, query_floor; /* tt_layer.scale_queries */
     float clip_qkv;     /* 0 = none */
     int64_t q_rank;     /* MLA: 0 = q is projected directly */
     int64_t kv_rank, nope_dim, rope_dim, v_dim; /* MLA */
     float mla_norm_eps; /* of the two low-rank norms */
     float softmax_scale;
     tt_rope rope;
+    tt_delta delta;
 
     int64_t E, K, F;    /* routed experts, chosen per token, inner width; E = 0: dense model */
     int64_t F_shared;   /* inner width of the shared expert; 0 = none */
     int64_t F_dense;    /* inner width of dense layers */
-    bool *layer_is_moe; /* [L + n_mtp]; owned by the model */
+    bool shared_gate;   /* the shared expert's output is multiplied by sigmoid(gate . x) (TT_ROLE_SHARED_ROUTER) */
+    bool expert_bias;   /* experts' gate, up and down have biases */
+    tt_activation activation; /* of routed experts, shared expert and dense layers */
+    float activation_limit, activation_alpha;
+    tt_layer *layer;    /* layer[L + n_mtp]; owned by the model */
     tt_router router;
     int64_t n_mtp;      /* MTP layers present in the checkpoint (0 when its tensors are absent) */
 } tt_arch;
 
-/* What a tensor is for. Per layer except the first three. */
+/* What a tensor is for. Per layer except the first five. */
 typedef enum tt_role {
     TT_ROLE_EMBED,      /* [V][H] */
     TT_ROLE_FINAL_NORM, /* [H] */
+    TT_ROLE_FINAL_NORM_BIAS, /* [H]; norm biases go with TT_NORM_LAYER */
     TT_ROLE_HEAD,       /* [V][H]; the embedding when tied */
-    TT_ROLE_ATTENTION_NORM, /* [H] */
-    TT_ROLE_FFN_NORM,       /* [H] */
+    TT_ROLE_HEAD_BIAS,  /* [V] */
+    TT_ROLE_ATTENTION_NORM, TT_ROLE_ATTENTION_NORM_BIAS, /* [H]; of the attention half, before or after it */
+    TT_ROLE_FFN_NORM, TT_ROLE_FFN_NORM_BIAS,             /* [H] */
     TT_ROLE_Q, TT_ROLE_K, TT_ROLE_V, TT_ROLE_O, /* GQA: [Nq*D][H], [Nkv*D][H] x2, [H][Nq*D]; MLA: O [H][Nq*v_dim], Q [Nq*(nope+rope)][H] */
     TT_ROLE_Q_BIAS, TT_ROLE_K_BIAS, TT_ROLE_V_BIAS, TT_ROLE_O_BIAS,
     TT_ROLE_Q_NORM, TT_ROLE_K_NORM, /* [D] per head, or [Nq*D] / [Nkv*D] whole */
+    TT_ROLE_Q_GATE,     /* [Nq*D][H] */
+    TT_ROLE_SINKS,      /* [Nq] */
     TT_ROLE_Q_A, TT_ROLE_Q_A_NORM, TT_ROLE_Q_B, /* MLA: [q_rank][H], [q_rank], [Nq*(nope+rope)][q_rank] */
     TT_ROLE_KV_A, TT_ROLE_KV_A_NORM, TT_ROLE_KV_B, /* MLA: [kv_rank+rope][H], [kv_rank], [Nq*(nope+v)][kv_rank] */
+    TT_ROLE_MLA_K, TT_ROLE_MLA_V, /* instead of KV_B in some files: [Nq*kv_rank][nope] (transposed per head), [Nq*v][kv_rank] */
+    /* Gated delta net; W = 2*Nk*Dk + Nv*Dv, in the order q, k, v: */
+    TT_ROLE_DELTA_QKV, TT_ROLE_DELTA_GATE, /* [W][H], [Nv*Dv][H] */
+    TT_ROLE_DELTA_BETA, TT_ROLE_DELTA_DECAY, /* [Nv][H] x2: what becomes beta and the decay */
+    TT_ROLE_DELTA_CONV, /* [W][conv] */
+    TT_ROLE_DELTA_DECAY_BIAS, TT_ROLE_DELTA_DECAY_RATE, /* [Nv]: dt_bias; exp(A_log), positive */
+    TT_ROLE_DELTA_NORM, /* [Dv] */
+    TT_ROLE_DELTA_OUT,  /* [H][Nv*Dv] */
     TT_ROLE_GATE, TT_ROLE_UP, TT_ROLE_DOWN, /* dense FFN: [F_dense][H] x2, [H][F_dense] */
-    TT_ROLE_ROUTER, TT_ROLE_ROUTER_CHOICE_BIAS, /* [E][H], [E] */
+    TT_ROLE_ROUTER, TT_ROLE_ROUTER_BIAS, TT_ROLE_ROUTER_CHOICE_BIAS, /* [E][H], [E], [E] */
     TT_ROLE_EXPERT_GATE, TT_ROLE_EXPERT_UP, TT_ROLE_EXPERT_DOWN, /* of one expert: [F][H] x2, [H][F] */
+    TT_ROLE_EXPERT_GATE_BIAS, TT_ROLE_EXPERT_UP_BIAS, TT_ROLE_EXPERT_DOWN_BIAS, /* of one expert: [F] x2, [H] */
     TT_ROLE_SHARED_GATE, TT_ROLE_SHARED_UP, TT_ROLE_SHARED_DOWN, /* [F_shared][H] x2, [H][F_shared] */
+    TT_ROLE_SHARED_ROUTER, /* [1][H] */
     TT_ROLE_COUNT
 } tt_role;
 
-/* One matrix (or vector: cols = 1 and rows = its length) as it lies in a file; rows are contiguous. */
+/* One matrix (or vector: cols = 1 and rows = its length) of a checkpoint, whatever its files' layout. */
 typedef struct tt_tensor {
-    const char *name; /* in the checkpoint; NULL when the architecture has no such tensor here */
-    tt_dtype type;
+    const char *name;   /* in the checkpoint; NULL when the architecture has no such tensor here */
     int64_t rows, cols;
-    int file_id;      /* index for tt_model_file_name */
-    uint64_t offset;  /* bytes from the start of the file */
+    ttk_format format;  /* what its numbers are, as packed panels can keep them bit by bit (ttk.h) */
+    const struct tti_source *source; /* where and how it lies in the files; known to the model room */
 } tt_tensor;
 
 /* Opens a checkpoint directory. Errors: TT_ERR_FILE naming file and tensor; TT_ERR_UNSUPPORTED naming an unknown
@@ -115,15 +183,23 @@ TT_API tt_status tt_model_open(const char *path, tt_model **model_out);
 TT_API void tt_model_close(tt_model **model);
 TT_API const tt_arch *tt_model_arch(const tt_model *model);
 TT_API const char *tt_model_path(const tt_model *model);
-/* The tensor of a role. layer in [0, L + n_mtp) (ignored for the first three roles), expert in [0, E) for expert roles (else ignored).
+/* The tensor of a role. layer in [0, L + n_mtp) (ignored for global roles), expert in [0, E) for expert roles (else ignored).
  * name is NULL if the architecture has none there. Never fails: presence and shape were checked by open. */
 TT_API tt_tensor tt_model_tensor(const tt_model *model, tt_role role, int64_t layer, int64_t expert);
-/* Reads rows [row, row + n_rows) in the file's own type into dst (n_rows * cols * tt_dtype_bytes). Thread: any.
- * Errors: TT_ERR_IO, TT_ERR_FILE (file changed under us) naming file and tensor. */
-TT_API tt_status tt_model_read_rows(const tt_model *model, const tt_tensor *tensor, int64_t row, int64_t n_rows, void *dst);
-/* Reads a whole tensor as float (exact from bf16 and f16): dst[rows*cols]. */
-TT_API tt_status tt_model_read_f32(const tt_model *model, const tt_tensor *tensor, float *dst);
-TT_API const char *tt_model_file_name(const tt_model *model, int file_id);
+/* "bf16", "fp8 e4m3, scale f32 per 128", ...: of a tensor's format; borrowed, valid until the thread's next call. */
+TT_API const char *tt_format_name(const ttk_format *format);
+/* Bytes that reading n_rows of a tensor takes from files: elements with scales and shifts. */
+TT_API uint64_t tt_tensor_file_bytes(const tt_tensor *tensor, int64_t n_rows);
+/* Reads rows [row, row + n_rows), unpacked, into buffer[ttk_unpacked_bytes(&tensor->format, n_rows, cols)]; *rows_out points into it.
+ * Thread: any. Errors: TT_ERR_IO, TT_ERR_FILE (file changed under us, numbers that cannot be) naming file and tensor. */
+TT_API tt_status tt_model_read_rows(const tt_model *model, const tt_tensor *tensor, int64_t row, int64_t n_rows, void *buffer, ttk_unpacked *rows_out);
+/* The same rows as float: dst[n_rows][cols]; exact wherever code, scale and shift give a float (quantised: rounded once per operation
+ * of scale * code + shift). */
+TT_API tt_status tt_model_read_f32(const tt_model *model, const tt_tensor *tensor, int64_t row, int64_t n_rows, float *dst);
+/* The name of the file that holds a tensor's elements; borrowed. */
+TT_API const char *tt_model_tensor_file(const tt_model *model, const tt_tensor *tensor);
+/* A number that tells apart tensors of other shapes, formats or places; equal on ranks that opened equal checkpoints. */
+TT_API uint64_t tt_tensor_hash(const tt_tensor *tensor);
 /* Parameters in total and those that one token uses (without MTP layers). */
 TT_API void tt_model_count_parameters(const tt_model *model, int64_t *total_out, int64_t *active_out);
 /* Ids that end a text: union of eos_token_id in generation_config.json and config.json. Valid as long as the model. */

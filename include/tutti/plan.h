@@ -101,7 +101,7 @@ TT_API uint64_t tt_plan_kv_bytes_per_token(const tt_arch *arch, const tt_layout 
  * the need, the room, and what would help (more ranks or nodes, less context). */
 TT_API tt_status tt_plan_check_fit(const tt_model *model, const tt_layout *layout, const uint64_t *available_bytes);
 /* Packed bytes of a matrix [rows][cols] of the checkpoint type under a weight format. */
-TT_API uint64_t tt_plan_packed_bytes(tt_weight_format weights, tt_dtype type, int64_t rows, int64_t cols);
+TT_API uint64_t tt_plan_packed_bytes(tt_weight_format weights, const ttk_format *stored, int64_t rows, int64_t cols);
 
 /* Measured speeds of a machine, and the cost model's prediction from them. */
 typedef struct tt_rates {

@@ -4,14 +4,14 @@
 #include "tutti/memory.h"
 #include <string.h>
 
-tt_status tt_linear_init(tt_linear *linear, const char *what, ttk_dtype type, int64_t N, int64_t K,
-                         int node)
+tt_status tt_linear_init(tt_linear *linear, const char *what, const ttk_format *format, int64_t N,
+                         int64_t K, int node)
 {
     memset(linear, 0, sizeof(*linear));
-    size_t bytes = ttk_packed_bytes(type, N, K);
+    size_t bytes = ttk_packed_bytes(format, N, K);
     void *panels = NULL;
     TT_TRY(tt_memory_alloc(what, bytes, node, &panels));
-    linear->type = type;
+    linear->format = *format;
     linear->N = N;
     linear->K = K;
     linear->panels = panels;
@@ -35,13 +35,12 @@ static void run_block(const tt_linear *linear, float *y, int64_t ldy, const floa
     if (n_end <= n_begin || M <= 0) {
         return;
     }
-    size_t skipped = (size_t)n_begin * (size_t)linear->K;
-    if (linear->type == TTK_BF16) {
-        ttk.gemm_bf16(y + n_begin, ldy, x, ldx, (const ttk_bf16 *)linear->panels + skipped, M,
-                      n_end - n_begin, linear->K);
+    const void *panels = (const unsigned char *)linear->panels +
+                         (size_t)panel_begin * ttk_panel_bytes(&linear->format, linear->K);
+    if (linear->format.code == TTK_BF16) {
+        ttk.gemm_bf16(y + n_begin, ldy, x, ldx, panels, M, n_end - n_begin, linear->K);
     } else {
-        ttk.gemm_f32(y + n_begin, ldy, x, ldx, (const float *)linear->panels + skipped, M,
-                     n_end - n_begin, linear->K);
+        ttk.gemm_f32(y + n_begin, ldy, x, ldx, panels, M, n_end - n_begin, linear->K);
     }
     if (linear->bias) {
         for (int64_t m = 0; m < M; m++) {

@@ -5,33 +5,36 @@
 #include <string.h>
 #include "ttk.h"
 
-static void count_one(const tt_model *model, tt_role role, int64_t layer, int64_t expert,
-                      tti_cli_tensor_counts *counts)
+static void count_one(const tt_model *model, tt_role role, int64_t layer, int64_t expert, json_t *formats)
 {
     tt_tensor t = tt_model_tensor(model, role, layer, expert);
-    if (t.name && t.type >= 0 && t.type <= TT_DTYPE_OTHER) {
-        counts->tensors[t.type]++;
-        counts->elements[t.type] += t.rows * t.cols;
+    if (!t.name) {
+        return;
     }
+    const char *name = tt_format_name(&t.format);
+    json_t *known = json_object_get(formats, name);
+    json_int_t tensors = json_integer_value(json_object_get(known, "tensors"));
+    json_int_t elements = json_integer_value(json_object_get(known, "elements"));
+    json_object_set_new(formats, name, json_pack("{s:I, s:I}", "tensors", tensors + 1, "elements", elements + t.rows * t.cols));
 }
 
-void tti_cli_count_tensors(const tt_model *model, tti_cli_tensor_counts *counts)
+json_t *tti_cli_formats_json(const tt_model *model)
 {
     const tt_arch *a = tt_model_arch(model);
-    memset(counts, 0, sizeof(*counts));
-    for (int role = 0; role < TT_ROLE_COUNT; role++) {
+    json_t *formats = json_object();
+    for (int role = 0; formats && role < TT_ROLE_COUNT; role++) {
         if (role == TT_ROLE_HEAD && a->tied_embeddings) {
             continue; /* the embedding once more */
         }
-        bool of_layer = role > TT_ROLE_HEAD;
-        bool of_expert =
-            role == TT_ROLE_EXPERT_GATE || role == TT_ROLE_EXPERT_UP || role == TT_ROLE_EXPERT_DOWN;
+        bool of_layer = role >= TT_ROLE_ATTENTION_NORM;
+        bool of_expert = role >= TT_ROLE_EXPERT_GATE && role <= TT_ROLE_EXPERT_DOWN_BIAS;
         for (int64_t l = 0; l < (of_layer ? a->L : 1); l++) {
             for (int64_t e = 0; e < (of_expert ? a->E : 1); e++) {
-                count_one(model, (tt_role)role, l, e, counts);
+                count_one(model, (tt_role)role, l, e, formats);
             }
         }
     }
+    return formats;
 }
 
 json_t *tti_cli_memory_json(const tt_rank_memory *m)

@@ -7,12 +7,8 @@
 #include "tutti/model.h"
 #include "tutti/plan.h"
 
-/* Tensors and bytes of the checkpoint by type, MTP layers not counted. */
-typedef struct tti_cli_tensor_counts {
-    int64_t tensors[TT_DTYPE_OTHER + 1];
-    int64_t elements[TT_DTYPE_OTHER + 1];
-} tti_cli_tensor_counts;
-void tti_cli_count_tensors(const tt_model *model, tti_cli_tensor_counts *counts);
+/* {"bf16": {"tensors": n, "elements": n}, ...}: tensors of the checkpoint by format, MTP layers not counted; a new reference or NULL. */
+json_t *tti_cli_formats_json(const tt_model *model);
 
 /* {"attention_bytes":..,"total_bytes":..}; a new reference or NULL. */
 json_t *tti_cli_memory_json(const tt_rank_memory *memory);

@@ -67,21 +67,6 @@ static json_t *architecture_json(const tt_arch *a)
     return json;
 }
 
-static json_t *formats_json(const tt_model *model)
-{
-    tti_cli_tensor_counts counts;
-    tti_cli_count_tensors(model, &counts);
-    json_t *formats = json_object();
-    for (int type = 0; formats && type <= TT_DTYPE_OTHER; type++) {
-        if (counts.tensors[type] > 0) {
-            json_object_set_new(formats, tt_dtype_name((tt_dtype)type),
-                                json_pack("{s:I, s:I}", "tensors", (json_int_t)counts.tensors[type],
-                                          "elements", (json_int_t)counts.elements[type]));
-        }
-    }
-    return formats;
-}
-
 static tt_status model_json(const char *path, json_t **json_out)
 {
     tt_model *model = NULL;
@@ -101,7 +86,7 @@ static tt_status model_json(const char *path, json_t **json_out)
         json_object_set_new(json, "path", json_string(path));
         json_object_set_new(json, "parameters", json_integer((json_int_t)total));
         json_object_set_new(json, "active_parameters", json_integer((json_int_t)active));
-        json_object_set_new(json, "tensors", formats_json(model));
+        json_object_set_new(json, "tensors", tti_cli_formats_json(model));
         json_object_set_new(json, "kv_bytes_per_token",
                             json_integer((json_int_t)tt_plan_kv_bytes_per_token(arch, layout, 0)));
         json_object_set_new(json, "one_rank", tti_cli_memory_json(&memory));

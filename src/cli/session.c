@@ -44,11 +44,7 @@ static void mix_tensor(uint64_t *hash, const tt_model *model, tt_role role, int6
 {
     tt_tensor t = tt_model_tensor(model, role, layer, expert);
     if (t.name) {
-        mix(hash, (uint64_t)t.type);
-        mix(hash, (uint64_t)t.rows);
-        mix(hash, (uint64_t)t.cols);
-        mix(hash, t.offset);
-        mix(hash, (uint64_t)t.file_id);
+        mix(hash, tt_tensor_hash(&t));
     }
 }
 

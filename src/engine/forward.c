@@ -52,7 +52,7 @@ tt_status engine_forward(tt_engine *engine, tt_status mine)
             tt_add_run(engine->compute, "add", engine->x, engine->y, T * H);
             tti_trunk_norm(engine, engine->ffn_norm[l], engine->x, engine->h, T);
         }
-        if (arch->layer_is_moe[l]) {
+        if (arch->layer[l].is_moe) {
             TT_TRY(moe_half(engine, l, T, mine));
         } else if (T > 0) {
             TT_TRY(tt_moe_dense(engine->moe, l, T, engine->h, engine->y));

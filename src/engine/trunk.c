@@ -7,18 +7,18 @@
 static tt_status load_embedding(tt_engine *engine, tt_load_params *load)
 {
     tt_tensor tensor = tt_model_tensor(load->model, TT_ROLE_EMBED, 0, 0);
-    bool is_bf16 = tensor.type == TT_DTYPE_BF16;
+    bool is_bf16 = tensor.format.code == TTK_BF16;
     engine->embedding_type = is_bf16 ? TTK_BF16 : TTK_F32;
     engine->embedding_bytes =
         (size_t)tensor.rows * (size_t)tensor.cols * ttk_dtype_bytes(engine->embedding_type);
     TT_TRY(tt_memory_alloc(tensor.name, engine->embedding_bytes, load->node, &engine->embedding));
     if (is_bf16) {
-        TT_TRY(tt_model_read_rows(load->model, &tensor, 0, tensor.rows, engine->embedding));
+        ttk_unpacked rows;
+        TT_TRY(tt_model_read_rows(load->model, &tensor, 0, tensor.rows, engine->embedding, &rows));
     } else {
-        TT_TRY(tt_model_read_f32(load->model, &tensor, engine->embedding));
+        TT_TRY(tt_model_read_f32(load->model, &tensor, 0, tensor.rows, engine->embedding));
     }
-    load->read_bytes +=
-        (uint64_t)tensor.rows * (uint64_t)tensor.cols * (uint64_t)tt_dtype_bytes(tensor.type);
+    load->read_bytes += tt_tensor_file_bytes(&tensor, tensor.rows);
     load->packed_bytes += engine->embedding_bytes;
     return TT_OK;
 }

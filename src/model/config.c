@@ -49,7 +49,7 @@ tt_status tti_config_read(const char *dir, const char *what, const tti_family **
                           tti_hyper *hyper_out)
 {
     const tti_family *family;
-    tti_hyper hyper = {.what = what};
+    tti_hyper hyper = {.what = what, .arch = {.embedding_scale = 1, .residual_scale = 1, .logit_divisor = 1}};
     json_t *config = NULL;
     TT_TRY(tti_json_load(dir, CONFIG_NAME, TTI_CONFIG_BYTES, &config));
     hyper.config = config;

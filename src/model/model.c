@@ -1,37 +1,24 @@
 /* model.c - the life of an open checkpoint, and reading from it. */
 #include "model_internal.h"
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-size_t tt_dtype_bytes(tt_dtype type)
+const char *tt_format_name(const ttk_format *format)
 {
-    switch (type) {
-    case TT_DTYPE_F32:
-        return 4;
-    case TT_DTYPE_BF16:
-    case TT_DTYPE_F16:
-        return 2;
-    case TT_DTYPE_OTHER:
-        break;
+    static const char *const names[] = {
+        [TTK_F32] = "f32", [TTK_BF16] = "bf16", [TTK_F16] = "f16",   [TTK_I8] = "int8",     [TTK_U8] = "uint8",   [TTK_I4] = "int4",
+        [TTK_U4] = "uint4", [TTK_I6] = "int6",  [TTK_E4M3] = "fp8", [TTK_E2M1] = "fp4", [TTK_E8M0] = "e8m0"};
+    static _Thread_local char text[96];
+    if (ttk_format_is_plain(format)) {
+        return names[format->code];
     }
-    return 0;
-}
-
-const char *tt_dtype_name(tt_dtype type)
-{
-    switch (type) {
-    case TT_DTYPE_F32:
-        return "f32";
-    case TT_DTYPE_BF16:
-        return "bf16";
-    case TT_DTYPE_F16:
-        return "f16";
-    case TT_DTYPE_OTHER:
-        break;
-    }
-    return "other";
+    static const char *const shifts[] = {"", ", zero points", ", offsets"};
+    snprintf(text, sizeof(text), "%s, scale %s%s per %d%s", names[format->code], names[format->scale], format->super ? " of f16" : "",
+             (int)format->group, shifts[format->shift]);
+    return text;
 }
 
 static char *copy_text(const char *text)
@@ -137,8 +124,9 @@ void tt_model_close(tt_model **model)
     }
     free(m->expert);
     tti_names_fini(&m->names);
-    free(m->arch.layer_is_moe);
+    free(m->arch.layer);
     free(m->arch.rope.inv_freq);
+    free(m->arch.rope.long_inv_freq);
     free(m->end_ids);
     free(m->name);
     free(m->path);
@@ -158,96 +146,20 @@ const char *tt_model_path(const tt_model *model)
 
 tt_tensor tt_model_tensor(const tt_model *model, tt_role role, int64_t layer, int64_t expert)
 {
-    static const tt_tensor none = {0};
     const tt_arch *arch = &model->arch;
+    const tti_resolved *found = NULL;
     if (tti_role_is_global(role)) {
-        return model->global[role];
+        found = &model->global[role];
+    } else if (role < TT_ROLE_COUNT && layer >= 0 && layer < arch->L + arch->n_mtp) {
+        if (!tti_role_is_expert(role)) {
+            found = &model->layer[role][layer];
+        } else if (expert >= 0 && expert < arch->E && model->expert[layer]) {
+            found = &model->expert[layer][(int64_t)(role - TT_ROLE_EXPERT_GATE) * arch->E + expert];
+        }
     }
-    if (role >= TT_ROLE_COUNT || layer < 0 || layer >= arch->L + arch->n_mtp) {
-        return none;
-    }
-    if (!tti_role_is_expert(role)) {
-        return model->layer[role][layer];
-    }
-    if (expert < 0 || expert >= arch->E || !model->expert[layer]) {
-        return none;
-    }
-    return model->expert[layer][(int64_t)(role - TT_ROLE_EXPERT_GATE) * arch->E + expert];
-}
-
-tt_status tt_model_read_rows(const tt_model *model, const tt_tensor *tensor, int64_t row,
-                             int64_t n_rows, void *dst)
-{
-    TT_CHECK(tensor->name && tensor->file_id >= 0 && tensor->file_id < model->n_files, TT_ERR_ARG,
-             "a tensor that is not in the checkpoint cannot be read");
-    TT_CHECK(row >= 0 && n_rows >= 0 && row <= tensor->rows && n_rows <= tensor->rows - row,
-             TT_ERR_ARG, "%lld rows from row %lld of tensor '%s' are outside its %lld rows",
-             (long long)n_rows, (long long)row, tti_show(tensor->name).text,
-             (long long)tensor->rows);
-    uint64_t row_bytes = (uint64_t)tensor->cols * tt_dtype_bytes(tensor->type);
-    tt_status st =
-        tti_file_read(&model->file[tensor->file_id], tensor->offset + (uint64_t)row * row_bytes,
-                      dst, (size_t)((uint64_t)n_rows * row_bytes));
-    if (st != TT_OK) {
-        /* The file knows what went wrong, only we know whose bytes they were. */
-        return TT_FAIL(st, "%s (tensor '%s')", tt_status_message(), tti_show(tensor->name).text);
-    }
-    return TT_OK;
-}
-
-static float float_of_bits(uint32_t bits)
-{
-    float value;
-    memcpy(&value, &bits, sizeof(value));
-    return value;
-}
-
-/* Exact: every f16 is a float. Source: IEEE 754 binary16 (1 sign, 5 exponent, 10 fraction bits). */
-static float float_of_f16(uint16_t h)
-{
-    uint32_t sign = (uint32_t)(h & 0x8000u) << 16, exponent = (h >> 10) & 31u, fraction = h & 1023u;
-    if (exponent == 31) {
-        return float_of_bits(sign | 0x7f800000u | fraction << 13);
-    }
-    if (exponent == 0) {
-        /* Zero and subnormals: fraction * 2^-24, both factors exact. */
-        float value = (float)fraction * 0x1p-24f;
-        return sign ? -value : value;
-    }
-    return float_of_bits(sign | (exponent + 127 - 15) << 23 | fraction << 13);
-}
-
-tt_status tt_model_read_f32(const tt_model *model, const tt_tensor *tensor, float *dst)
-{
-    int64_t n = tensor->rows * tensor->cols;
-    if (tensor->type == TT_DTYPE_F32) {
-        return tt_model_read_rows(model, tensor, 0, tensor->rows, dst);
-    }
-    TT_CHECK(tensor->type == TT_DTYPE_BF16 || tensor->type == TT_DTYPE_F16, TT_ERR_ARG,
-             "tensor '%s' is of no type that can be read as float",
-             tensor->name ? tti_show(tensor->name).text : "");
-    /* The 16-bit values are read into the upper half of dst and widened from the front: element i
-     * is written at byte 4i, below byte 2n + 2i, where it is read, until the last, which is read
-     * before it is written. */
-    unsigned char *half = (unsigned char *)dst + (size_t)n * sizeof(uint16_t);
-    TT_TRY(tt_model_read_rows(model, tensor, 0, tensor->rows, half));
-    for (int64_t i = 0; i < n; i++) {
-        uint16_t bits;
-        memcpy(&bits, half + (size_t)i * sizeof(bits), sizeof(bits));
-        float value = tensor->type == TT_DTYPE_BF16 ? float_of_bits((uint32_t)bits << 16)
-                                                    : float_of_f16(bits);
-        memcpy(&dst[i], &value, sizeof(value));
-    }
-    return TT_OK;
-}
-
-const char *tt_model_file_name(const tt_model *model, int file_id)
-{
-    if (file_id < 0 || file_id >= model->n_files) {
-        return NULL;
-    }
-    const char *path = model->file[file_id].path;
-    return strrchr(path, '/') + 1; /* a path is DIR/NAME */
+    tt_tensor tensor = found ? found->tensor : (tt_tensor){0};
+    tensor.source = tensor.name ? &found->source : NULL;
+    return tensor;
 }
 
 void tt_model_count_parameters(const tt_model *model, int64_t *total_out, int64_t *active_out)

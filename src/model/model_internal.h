@@ -119,7 +119,8 @@ enum { TTI_MAX_DIMS = 3 }; /* that we remember; no tensor that we use has more *
 typedef struct tti_dtype_info {
     const char *name; /* as safetensors spells it */
     unsigned bits;    /* of one element */
-    tt_dtype type;
+    bool is_known;    /* type says what an element is */
+    ttk_dtype type;
 } tti_dtype_info;
 
 /* One tensor of a weight file. */
@@ -170,6 +171,45 @@ typedef struct tti_checkpoint {
 tt_status tti_checkpoint_open(const char *dir, tti_checkpoint *checkpoint_out);
 void tti_checkpoint_fini(tti_checkpoint *checkpoint);
 
+/* ---- source.c ---- */
+
+/* How the numbers of a matrix are spread over files. */
+typedef enum tti_scheme {
+    TTI_SCHEME_PLAIN /* part 0: elements of one type */
+} tti_scheme;
+/* What becomes of each number of a vector after reading. */
+typedef enum tti_map { TTI_MAP_NONE, TTI_MAP_PLUS_ONE, TTI_MAP_EXP, TTI_MAP_NEGATE } tti_map;
+void tti_map_apply(tti_map map, float *x, int64_t n);
+
+/* A range of a file. */
+typedef struct tti_part {
+    int file_id;
+    uint64_t offset, bytes;
+} tti_part;
+enum { TTI_PARTS = 4 };
+
+/* Where a matrix lies, and the view of it that the matrix is. The file holds planes (one for each expert where they lie
+ * together) of [file_rows][file_cols], rows being outputs, or inputs if transposed. Output r of the matrix is output
+ * first + (r / run) * stride + r % run of the plane. Made by tti_source_make for the whole (plane 0, all rows in order);
+ * roles.c narrows it. */
+typedef struct tti_source {
+    tti_scheme scheme;
+    ttk_format format;
+    const char *name; /* of the tensor; owned by the names of the checkpoint */
+    tti_part part[TTI_PARTS];
+    int64_t plane, file_rows, file_cols;
+    int64_t first, run, stride;
+    bool transposed;
+    tti_map map;
+} tti_source;
+
+/* Finds what is stored under the name of a tensor, in whatever scheme (a scheme may replace the name's ending), and its
+ * shape as if it were stored plainly: dims[n_dims], outputs before inputs. *n_dims_out = 0: the checkpoint has no such
+ * tensor. The caller sets plane, file_rows, ... from the shape that it expects. Errors: TT_ERR_FILE, TT_ERR_UNSUPPORTED
+ * naming file and tensor. */
+tt_status tti_source_make(const tti_checkpoint *checkpoint, const char *name, tti_source *source_out,
+                          int64_t dims[TTI_MAX_DIMS], int *n_dims_out);
+
 /* ---- arch.c, arch_*.c ---- */
 
 /* What a family's keys are read into; finish() makes tt_arch of it. */
@@ -212,6 +252,8 @@ typedef struct tti_family {
     /* What is not one to one: defaults that depend on other keys, refusals. */
     tt_status (*finish)(tti_hyper *hyper);
     bool (*layer_is_moe)(const tti_hyper *hyper, int64_t layer);
+    /* Whatever else differs by layer; *layer comes with is_moe set and plain attention. NULL: nothing. */
+    void (*set_layer)(const tti_hyper *hyper, int64_t id, tt_layer *layer);
     /* Names that differ from tti_common_tensors; where a row is empty the common one counts. */
     tti_tensor_names tensors;
     const char *mtp_probe; /* a tensor that each MTP layer has; NULL: the family has none */
@@ -312,7 +354,16 @@ tt_status tti_config_read_generation(const char *dir, const char *what, const js
 
 /* ---- roles.c, model.c ---- */
 
-enum { TTI_N_GLOBAL_ROLES = TT_ROLE_ATTENTION_NORM, TTI_N_EXPERT_ROLES = 3 };
+enum {
+    TTI_N_GLOBAL_ROLES = TT_ROLE_ATTENTION_NORM,
+    TTI_N_EXPERT_ROLES = TT_ROLE_EXPERT_DOWN_BIAS - TT_ROLE_EXPERT_GATE + 1
+};
+
+/* A role's tensor and where it lies; tensor.source points to source (set when the tensor is asked for). */
+typedef struct tti_resolved {
+    tt_tensor tensor;
+    tti_source source;
+} tti_resolved;
 
 struct tt_model {
     char *path;
@@ -321,10 +372,9 @@ struct tt_model {
     tti_file *file; /* file[n_files] */
     int n_files;
     tti_names names; /* of tensors */
-    tt_tensor global[TTI_N_GLOBAL_ROLES];
-    tt_tensor *layer[TT_ROLE_COUNT]; /* layer[role][L + n_mtp]; NULL for global and expert roles */
-    tt_tensor *
-        *expert; /* expert[L + n_mtp], each [3][E] (gate, up, down) or NULL in a dense layer */
+    tti_resolved global[TTI_N_GLOBAL_ROLES];
+    tti_resolved *layer[TT_ROLE_COUNT]; /* layer[role][L + n_mtp]; NULL for global and expert roles */
+    tti_resolved **expert; /* expert[L + n_mtp], each [TTI_N_EXPERT_ROLES][E] or NULL in a dense layer */
     int32_t *end_ids;
     size_t n_end_ids;
     tt_generation generation;
@@ -336,13 +386,13 @@ static inline bool tti_role_is_global(tt_role role)
 }
 static inline bool tti_role_is_expert(tt_role role)
 {
-    return role >= TT_ROLE_EXPERT_GATE && role <= TT_ROLE_EXPERT_DOWN;
+    return role >= TT_ROLE_EXPERT_GATE && role <= TT_ROLE_EXPERT_DOWN_BIAS;
 }
 /* Shape of a role's tensor in a layer; false if the architecture has none there. vector_out: one
  * dimension. */
 bool tti_role_shape(const tt_arch *arch, tt_role role, int64_t layer, int64_t *rows_out,
                     int64_t *cols_out, bool *vector_out);
-/* Sets arch.n_mtp and arch.layer_is_moe and fills the tensors of all roles.
+/* Sets arch.n_mtp and arch.layer and fills the tensors of all roles.
  * Errors: TT_ERR_FILE, TT_ERR_UNSUPPORTED naming file and tensor. */
 tt_status tti_roles_resolve(tt_model *model, const tti_family *family, const tti_hyper *hyper,
                             const tti_checkpoint *checkpoint);

@@ -52,7 +52,7 @@ static tt_status load_experts(tt_moe *moe, tt_load_params *load, int64_t layer)
 static tt_status load_layers(tt_moe *moe, tt_load_params *load)
 {
     for (int64_t l = 0; l < moe->L; l++) {
-        moe->layer[l].is_moe = moe->arch->layer_is_moe[l];
+        moe->layer[l].is_moe = moe->arch->layer[l].is_moe;
         if (!moe->layer[l].is_moe) {
             if (moe->role->dp_id >= 0) {
                 TT_TRY(load_dense(moe, load, l));
@@ -263,8 +263,8 @@ tt_status tt_moe_create(const tt_moe_params *params, tt_moe **moe_out)
     moe->F = arch->F;
     bool has_moe = false, has_dense = false;
     for (int64_t l = 0; l < moe->L; l++) {
-        has_moe = has_moe || arch->layer_is_moe[l];
-        has_dense = has_dense || !arch->layer_is_moe[l];
+        has_moe = has_moe || arch->layer[l].is_moe;
+        has_dense = has_dense || !arch->layer[l].is_moe;
     }
     if (has_moe && moe->role->group_id >= 0) {
         moe->n_slots = moe->placement->slots_per_group;

@@ -23,7 +23,7 @@ bool tti_moe_shared_piece(tt_moe *moe, tti_moe_flight *flight)
                           flight->shared_up, shared->F, flight->x, flight->T, begin, end);
     }
     flight->shared_done++;
-    uint64_t panel_bytes = (uint64_t)TTK_PANEL * (uint64_t)first->K * ttk_dtype_bytes(first->type);
+    uint64_t panel_bytes = ttk_panel_bytes(&first->format, first->K);
     uint64_t bytes = (uint64_t)(end - begin) * panel_bytes * (is_down ? 1 : 2);
     moe->bytes_read += bytes;
     tt_span_end(&span, bytes);

@@ -8,6 +8,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include "plan_internal.h"
+#include "tutti/load.h"
 #include "ttk.h"
 
 /* One rank's view of the model, handed through the functions below. */
@@ -24,10 +25,11 @@ static view view_of(const tt_model *model, const tt_layout *layout, int rank)
     return v;
 }
 
-uint64_t tt_plan_packed_bytes(tt_weight_format weights, tt_dtype type, int64_t rows, int64_t cols)
+uint64_t tt_plan_packed_bytes(tt_weight_format weights, const ttk_format *stored, int64_t rows,
+                              int64_t cols)
 {
-    bool half = weights == TT_WEIGHTS_BF16 || (weights == TT_WEIGHTS_AUTO && type == TT_DTYPE_BF16);
-    return ttk_packed_bytes(half ? TTK_BF16 : TTK_F32, rows, cols);
+    ttk_format format = tt_load_format(weights, stored);
+    return ttk_packed_bytes(&format, rows, cols);
 }
 
 /* ---- pieces ---- */
@@ -38,7 +40,7 @@ static uint64_t matrix(const view *v, tt_role role, int64_t layer, int64_t exper
                        int64_t cols)
 {
     tt_tensor tensor = tt_model_tensor(v->model, role, layer, expert);
-    return tensor.name ? tt_plan_packed_bytes(v->layout->weights, tensor.type, rows, cols) : 0;
+    return tensor.name ? tt_plan_packed_bytes(v->layout->weights, &tensor.format, rows, cols) : 0;
 }
 
 /* `n` elements of a norm or bias, which are kept as f32; 0 if the model has no such tensor. */
@@ -104,7 +106,7 @@ static uint64_t dense_ffn_bytes(const view *v, int64_t layer)
 {
     const tt_arch *a = v->arch;
     uint64_t bytes = 0;
-    if (a->E > 0 && a->layer_is_moe[layer]) {
+    if (a->E > 0 && a->layer[layer].is_moe) {
         bytes = matrix(v, TT_ROLE_ROUTER, layer, 0, a->E, a->H);
         bytes = tti_plan_add(bytes, vector(v, TT_ROLE_ROUTER_CHOICE_BIAS, layer, a->E));
         /* Whole on every rank: its rows are dealt, so each rank runs other rows through all of it.
@@ -126,7 +128,7 @@ uint64_t tti_plan_embedding_bytes(const tt_model *model)
     const tt_arch *a = tt_model_arch(model);
     tt_tensor tensor = tt_model_tensor(model, TT_ROLE_EMBED, 0, 0);
     /* Looked up as it lies in the file, but f16 becomes f32. */
-    uint64_t element = tensor.type == TT_DTYPE_BF16 ? sizeof(tt_bf16) : sizeof(float);
+    uint64_t element = tensor.format.code == TTK_BF16 ? sizeof(tt_bf16) : sizeof(float);
     return tti_plan_mul(tti_plan_area(a->V, a->H), element);
 }
 
@@ -165,7 +167,7 @@ uint64_t tti_plan_expert_bytes(const tt_model *model, const tt_layout *layout, i
     int64_t outer = end - begin;
     uint64_t bytes = 0;
     for (int64_t layer = 0; layer < a->L; layer++) {
-        for (int64_t e = first; a->layer_is_moe[layer] && e < last; e++) {
+        for (int64_t e = first; a->layer[layer].is_moe && e < last; e++) {
             bytes = tti_plan_add(bytes, matrix(&v, TT_ROLE_EXPERT_GATE, layer, e, inner, a->H));
             bytes = tti_plan_add(bytes, matrix(&v, TT_ROLE_EXPERT_UP, layer, e, inner, a->H));
             bytes = tti_plan_add(bytes, matrix(&v, TT_ROLE_EXPERT_DOWN, layer, e, outer, a->F));

@@ -109,7 +109,7 @@ double tti_plan_tp_seconds(const tt_arch *arch, int tp, int64_t n_rows)
         } else {
             split += 2.0 * (Nq + (double)arch->Nkv) * (double)arch->D * H;
         }
-        if (arch->E > 0 && arch->layer_is_moe[layer]) {
+        if (arch->E > 0 && arch->layer[layer].is_moe) {
             whole += H * ((double)arch->E + 3.0 * (double)arch->F_shared);
             n_gathers += GATHERS_PER_MOE_LAYER;
         } else {
@@ -158,7 +158,7 @@ tt_status tt_plan_predict(const tt_model *model, const tt_layout *layout, const 
         double moe_s =
             layout->n_groups > 0 ? exchange_seconds(arch, layout, rates, rank_rows) : 0.0;
         for (int64_t layer = 0; layer < arch->L; layer++) {
-            bool is_moe = arch->E > 0 && arch->layer_is_moe[layer];
+            bool is_moe = arch->E > 0 && arch->layer[layer].is_moe;
             step_s += is_moe ? moe_s + GATHERS_PER_MOE_LAYER * gather_s
                              : GATHERS_PER_DENSE_LAYER * gather_s;
         }

@@ -88,7 +88,7 @@ bool check_pack(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
         }
     }
     int64_t n_panels = (N + TTK_PANEL - 1) / TTK_PANEL;
-    size_t n_packed = ttk_packed_bytes(type, N, K) / ttk_dtype_bytes(type);
+    size_t n_packed = ttk_packed_bytes(&(ttk_format){.code = type}, N, K) / ttk_dtype_bytes(type);
     bool ok =
         (int64_t)n_packed == n_panels * TTK_PANEL * K || fault("pack: wrong ttk_packed_bytes");
     buffer got = buffer_new(n_packed, ttk_dtype_bytes(type));
@@ -189,7 +189,7 @@ static bool check_product(product run, product ref, rng *r)
     int64_t ldy = N + rng_below(r, 3);
     buffer x = buffer_new(strided(M, ldx, K), sizeof(float));
     rng_fill(r, buffer_f32(&x), (int64_t)(x.bytes / sizeof(float)), kind);
-    size_t n_weights = ttk_packed_bytes(run.type, N, K) / ttk_dtype_bytes(run.type);
+    size_t n_weights = ttk_packed_bytes(&(ttk_format){.code = run.type}, N, K) / ttk_dtype_bytes(run.type);
     buffer w = buffer_new(n_weights, ttk_dtype_bytes(run.type));
     if (run.type == TTK_F32) {
         rng_fill(r, buffer_f32(&w), (int64_t)n_weights, kind);

@@ -1,13 +1,14 @@
 /* plan_model.c - answers of a model that exists only as numbers. */
 #include "plan_model.h"
 #include <string.h>
+#include "tutti/load.h"
 
 static void finish(tt_model *model, int64_t n_dense)
 {
-    model->type = TT_DTYPE_BF16;
-    model->arch.layer_is_moe = model->is_moe;
+    model->format.code = TTK_BF16;
+    model->arch.layer = model->layer;
     for (int64_t layer = 0; layer < PLAN_MODEL_MAX_LAYERS; layer++) {
-        model->is_moe[layer] = layer >= n_dense;
+        model->layer[layer] = (tt_layer){.is_moe = layer >= n_dense, .rope = true};
     }
 }
 
@@ -71,9 +72,10 @@ void plan_model_large(tt_model *model)
 
 /* ---- the part of model.h that the plan room calls ---- */
 
-size_t tt_dtype_bytes(tt_dtype type)
+ttk_format tt_load_format(tt_weight_format weights, const ttk_format *stored)
 {
-    return type == TT_DTYPE_F32 ? 4 : type == TT_DTYPE_OTHER ? 0 : 2;
+    bool half = weights == TT_WEIGHTS_BF16 || (weights == TT_WEIGHTS_AUTO && stored->code == TTK_BF16);
+    return (ttk_format){.code = half ? TTK_BF16 : TTK_F32};
 }
 
 const tt_arch *tt_model_arch(const tt_model *model)
@@ -85,7 +87,7 @@ static bool is_present(const tt_model *model, tt_role role, int64_t layer)
 {
     const tt_arch *a = &model->arch;
     bool latent = a->attention == TT_ATTENTION_MLA;
-    bool is_moe = a->E > 0 && model->is_moe[layer];
+    bool is_moe = a->E > 0 && model->layer[layer].is_moe;
     switch (role) {
     case TT_ROLE_Q:
         return !latent || a->q_rank == 0;
@@ -133,6 +135,6 @@ tt_tensor tt_model_tensor(const tt_model *model, tt_role role, int64_t layer, in
 {
     (void)expert;
     tt_tensor tensor = {.name = is_present(model, role, layer) ? "tensor" : NULL,
-                        .type = model->type};
+                        .format = model->format};
     return tensor;
 }

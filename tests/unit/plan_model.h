@@ -9,9 +9,9 @@ enum { PLAN_MODEL_MAX_LAYERS = 128 };
 
 /* The body that the plan room never sees. */
 struct tt_model {
-    tt_arch arch; /* layer_is_moe points to is_moe */
-    bool is_moe[PLAN_MODEL_MAX_LAYERS];
-    tt_dtype type; /* of every matrix */
+    tt_arch arch; /* layer points to layer */
+    tt_layer layer[PLAN_MODEL_MAX_LAYERS];
+    ttk_format format; /* of every matrix */
 };
 
 /* 2 layers (dense, MoE), H 64, 4 heads of 16 over 2 KV heads, E 8, K 2, F 48, F_dense 128,

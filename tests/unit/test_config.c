@@ -18,7 +18,7 @@
 
 typedef struct expected {
     const char *folder;
-    tt_arch arch; /* without rope.inv_freq and layer_is_moe */
+    tt_arch arch; /* without rope.inv_freq and layer */
     int n_dense;  /* leading dense layers */
     double rope_theta;
     /* yarn with factor 4 over 64 positions: which share of inv_freq[i] is divided by 4; -1 = no
@@ -231,7 +231,7 @@ static void expect_arch(const tt_arch *a, const expected *want)
     assert_int_equal(a->F_shared, w->F_shared);
     assert_int_equal(a->F_dense, w->F_dense);
     for (int64_t layer = 0; layer < w->L; layer++) {
-        assert_int_equal(a->layer_is_moe[layer], layer >= want->n_dense);
+        assert_int_equal(a->layer[layer].is_moe, layer >= want->n_dense);
     }
     assert_int_equal(a->router.score, w->router.score);
     assert_int_equal(a->router.choice_bias, w->router.choice_bias);
@@ -256,7 +256,7 @@ static void expect_equal_arch(const tt_arch *a, const tt_arch *b)
     assert_memory_equal(a->rope.inv_freq, b->rope.inv_freq,
                         (size_t)(a->rope.dim / 2) * sizeof(float));
     assert_int_equal(a->L + a->n_mtp, b->L + b->n_mtp);
-    assert_memory_equal(a->layer_is_moe, b->layer_is_moe, (size_t)(a->L + a->n_mtp));
+    assert_memory_equal(a->layer, b->layer, (size_t)(a->L + a->n_mtp) * sizeof(*a->layer));
 }
 
 static tt_model *open_golden(fixture *f, const char *folder, const char *config)

@@ -38,12 +38,12 @@ static tt_rank_memory memory_of(const tt_model *model, const tt_layout *layout, 
 static void packed_bytes_follow_the_format(void **state)
 {
     (void)state;
-    assert_int_equal(tt_plan_packed_bytes(TT_WEIGHTS_AUTO, TT_DTYPE_BF16, 33, 10), 64 * 10 * 2);
-    assert_int_equal(tt_plan_packed_bytes(TT_WEIGHTS_AUTO, TT_DTYPE_F32, 33, 10), 64 * 10 * 4);
-    assert_int_equal(tt_plan_packed_bytes(TT_WEIGHTS_AUTO, TT_DTYPE_F16, 33, 10), 64 * 10 * 4);
-    assert_int_equal(tt_plan_packed_bytes(TT_WEIGHTS_F32, TT_DTYPE_BF16, 32, 10), 32 * 10 * 4);
-    assert_int_equal(tt_plan_packed_bytes(TT_WEIGHTS_BF16, TT_DTYPE_F32, 1, 10), 32 * 10 * 2);
-    assert_int_equal(tt_plan_packed_bytes(TT_WEIGHTS_AUTO, TT_DTYPE_BF16, 0, 10), 0);
+    assert_int_equal(tt_plan_packed_bytes(TT_WEIGHTS_AUTO, &(ttk_format){.code = TTK_BF16}, 33, 10), 64 * 10 * 2);
+    assert_int_equal(tt_plan_packed_bytes(TT_WEIGHTS_AUTO, &(ttk_format){.code = TTK_F32}, 33, 10), 64 * 10 * 4);
+    assert_int_equal(tt_plan_packed_bytes(TT_WEIGHTS_AUTO, &(ttk_format){.code = TTK_F16}, 33, 10), 64 * 10 * 4);
+    assert_int_equal(tt_plan_packed_bytes(TT_WEIGHTS_F32, &(ttk_format){.code = TTK_BF16}, 32, 10), 32 * 10 * 4);
+    assert_int_equal(tt_plan_packed_bytes(TT_WEIGHTS_BF16, &(ttk_format){.code = TTK_F32}, 1, 10), 32 * 10 * 2);
+    assert_int_equal(tt_plan_packed_bytes(TT_WEIGHTS_AUTO, &(ttk_format){.code = TTK_BF16}, 0, 10), 0);
     assert_int_equal(tt_wire_bytes(TT_WIRE_F32), 4);
     assert_int_equal(tt_wire_bytes(TT_WIRE_BF16), 2);
 }
