@@ -23,7 +23,7 @@ BIG_BYTES = 100e6  # a checkpoint above this is timed in shorter blocks
 
 def parser(description):
     p = argparse.ArgumentParser(description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    p.add_argument("--build", default=".", help="build directory with benchmarks/bench_step and benchmarks/make_model")
+    p.add_argument("--build", default=".", help="build directory with benchmarks/bench_step and benchmarks/make-model")
     p.add_argument("--out", help="JSON file; without it BUILD/NAME.json")
     p.add_argument("--work", help="folder for checkpoints of random weights; without it BUILD/benchmarks/models")
     p.add_argument("--mpirun", default=os.environ.get("MPIRUN", "mpirun"), help="launcher")
@@ -123,7 +123,7 @@ class Session:
         self.machine = Machine(args.mpirun)
         build = os.path.abspath(args.build)
         self.bench_step = self._program(build, "bench_step")
-        self.make_model = self._program(build, "make_model")
+        self.make_model = self._program(build, "make-model")
         self.work = args.work or os.path.join(build, "benchmarks", "models")
         self.out = args.out or os.path.join(build, name + ".json")
         self.result = {"script": name, "when": datetime.datetime.now(datetime.timezone.utc).isoformat(),
