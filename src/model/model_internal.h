@@ -115,12 +115,13 @@ typedef struct tti_names {
 const char *tti_names_add(tti_names *names, const char *text);
 void tti_names_fini(tti_names *names);
 
-enum { TTI_MAX_DIMS = 3 }; /* that we remember; no tensor that we use has more */
+enum { TTI_MAX_DIMS = 4 }; /* that we remember; no tensor that we use has more */
 typedef struct tti_dtype_info {
-    const char *name; /* as safetensors spells it */
-    unsigned bits;    /* of one element */
+    const char *name; /* as the file's format spells it */
+    unsigned bits;    /* of one element; 0: elements come in blocks */
     bool is_known;    /* type says what an element is */
     ttk_dtype type;
+    const struct tti_block_type *block; /* blocks.h; NULL outside GGUF */
 } tti_dtype_info;
 
 /* One tensor of a weight file. */

@@ -19,17 +19,28 @@ enum {
 };
 
 static const tti_dtype_info dtypes[] = {
-    {"F32", 32, true, TTK_F32},          {"BF16", 16, true, TTK_BF16},
-    {"F16", 16, true, TTK_F16},          {"F64", 64, false, TTK_F32},
-    {"F8_E4M3", 8, true, TTK_E4M3},     {"F8_E5M2", 8, false, TTK_F32},
-    {"F8_E4M3FNUZ", 8, false, TTK_F32}, {"F8_E5M2FNUZ", 8, false, TTK_F32},
-    {"F8_E8M0", 8, true, TTK_E8M0},     {"F6_E2M3", 6, false, TTK_F32},
-    {"F6_E3M2", 6, false, TTK_F32},     {"F4", 4, false, TTK_F32},
-    {"I64", 64, false, TTK_F32},        {"U64", 64, false, TTK_F32},
-    {"I32", 32, false, TTK_F32},        {"U32", 32, false, TTK_F32},
-    {"I16", 16, false, TTK_F32},        {"U16", 16, false, TTK_F32},
-    {"I8", 8, true, TTK_I8},          {"U8", 8, true, TTK_U8},
-    {"BOOL", 8, false, TTK_F32},        {"C64", 64, false, TTK_F32}};
+    {"F32", 32, true, TTK_F32, NULL},
+    {"BF16", 16, true, TTK_BF16, NULL},
+    {"F16", 16, true, TTK_F16, NULL},
+    {"F64", 64, false, TTK_F32, NULL},
+    {"F8_E4M3", 8, true, TTK_E4M3, NULL},
+    {"F8_E5M2", 8, false, TTK_F32, NULL},
+    {"F8_E4M3FNUZ", 8, false, TTK_F32, NULL},
+    {"F8_E5M2FNUZ", 8, false, TTK_F32, NULL},
+    {"F8_E8M0", 8, true, TTK_E8M0, NULL},
+    {"F6_E2M3", 6, false, TTK_F32, NULL},
+    {"F6_E3M2", 6, false, TTK_F32, NULL},
+    {"F4", 4, false, TTK_F32, NULL},
+    {"I64", 64, false, TTK_F32, NULL},
+    {"U64", 64, false, TTK_F32, NULL},
+    {"I32", 32, false, TTK_F32, NULL},
+    {"U32", 32, false, TTK_F32, NULL},
+    {"I16", 16, false, TTK_F32, NULL},
+    {"U16", 16, false, TTK_F32, NULL},
+    {"I8", 8, true, TTK_I8, NULL},
+    {"U8", 8, true, TTK_U8, NULL},
+    {"BOOL", 8, false, TTK_F32, NULL},
+    {"C64", 64, false, TTK_F32, NULL}};
 
 static const tti_dtype_info *find_dtype(const char *name)
 {
