@@ -273,6 +273,84 @@ static void bench_product(const ttk_row *row)
     free(p.y);
 }
 
+/* ---- products with quantised weights: the same walk, over the formats of checkpoints ---- */
+typedef struct quant_product {
+    ttk_format format;
+    float *x, *y;
+    char *weights;
+    size_t matrix_bytes;
+    int64_t n_copies, turn;
+    int64_t M, N, K;
+} quant_product;
+
+static void call_quant_product(ttk_any_fn *fn, void *state)
+{
+    quant_product *p = state;
+    const void *w = p->weights + (size_t)(p->turn++ % p->n_copies) * p->matrix_bytes;
+    ((ttk_gemm_quant_fn *)fn)(p->y, p->N, p->x, p->K, &p->format, w, p->M, p->N, p->K);
+}
+
+/* Random codes, and scales near 0.0115 (0x3c3c is a number of that size in every wide type), as their
+ * values do not matter; but no NaN, which is worked on apart. */
+static void pack_random(quant_product *p)
+{
+    char *buffer = take(ttk_unpacked_bytes(&p->format, p->N, p->K));
+    memset(buffer, 0x3c, ttk_unpacked_bytes(&p->format, p->N, p->K));
+    ttk_unpacked rows = ttk_unpacked_in(&p->format, p->N, p->K, buffer);
+    static const unsigned char largest[] = {[TTK_I8] = 255, [TTK_U8] = 255, [TTK_I4] = 15, [TTK_U4] = 15, [TTK_I6] = 63, [TTK_E4M3] = 126, [TTK_E2M1] = 15};
+    uint32_t state = 1;
+    for (int64_t i = 0; i < p->N * p->K; i++) {
+        state = state * 1664525u + 1013904223u;
+        buffer[i] = (char)((state >> 16) % (largest[p->format.code] + 1u));
+    }
+    for (int64_t i = 0; i < p->n_copies; i++) {
+        ttk.pack_quant(p->weights + (size_t)i * p->matrix_bytes, &p->format, &rows, p->N, p->K, 0, (p->N + TTK_PANEL - 1) / TTK_PANEL);
+    }
+    free(buffer);
+}
+
+static const struct {
+    const char *name;
+    ttk_format format;
+} quant_formats[] = {
+    {"Q8_0", {TTK_I8, TTK_F16, TTK_SHIFT_NONE, 32, 0}},
+    {"Q4_0", {TTK_I4, TTK_F16, TTK_SHIFT_NONE, 32, 0}},
+    {"Q4_1", {TTK_U4, TTK_F16, TTK_SHIFT_OFFSET, 32, 0}},
+    {"Q4_K", {TTK_U4, TTK_U8, TTK_SHIFT_OFFSET, 32, 8}},
+    {"Q5_K", {TTK_U8, TTK_F32, TTK_SHIFT_OFFSET, 32, 0}},
+    {"Q6_K", {TTK_I6, TTK_I8, TTK_SHIFT_NONE, 16, 16}},
+    {"FP8", {TTK_E4M3, TTK_F32, TTK_SHIFT_NONE, 128, 0}},
+    {"MXFP4", {TTK_E2M1, TTK_E8M0, TTK_SHIFT_NONE, 32, 0}},
+    {"int4 zero", {TTK_U4, TTK_BF16, TTK_SHIFT_ZERO, 128, 0}},
+    {"int8 row", {TTK_I8, TTK_BF16, TTK_SHIFT_NONE, 1 << 20, 0}},
+};
+
+static void bench_quant_product(const ttk_row *row)
+{
+    static const int64_t batch[] = {1, 2, 4, 8, 32, 128};
+    bool is_ref = row->need == 0;
+    for (size_t f = 0; f < sizeof(quant_formats) / sizeof(quant_formats[0]); f++) {
+        quant_product p = {.format = quant_formats[f].format, .N = is_ref ? 128 : 1408, .K = 2048};
+        p.matrix_bytes = ttk_packed_bytes(&p.format, p.N, p.K);
+        p.n_copies = is_ref ? 1 : (int64_t)(STREAM_BYTES / p.matrix_bytes);
+        p.weights = take((size_t)p.n_copies * p.matrix_bytes);
+        pack_random(&p);
+        int64_t max_rows = batch[sizeof(batch) / sizeof(batch[0]) - 1];
+        p.x = take_floats(max_rows * p.K);
+        p.y = take_floats(max_rows * p.N);
+        for (size_t i = 0; i < sizeof(batch) / sizeof(batch[0]) && (!is_ref || i < 1); i++) {
+            char shape[64];
+            p.M = batch[i];
+            snprintf(shape, sizeof(shape), "%s M %lld N %lld K %lld", quant_formats[f].name, (long long)p.M, (long long)p.N, (long long)p.K);
+            timing t = time_calls(call_quant_product, row->fn, &p);
+            report(row->name, shape, t, (double)p.matrix_bytes, 2.0 * (double)(p.M * p.N * p.K));
+        }
+        free(p.weights);
+        free(p.x);
+        free(p.y);
+    }
+}
+
 /* ---- attention ---- */
 typedef struct attention {
     ttk_attend_args args;
@@ -396,6 +474,16 @@ static void call_rows(ttk_any_fn *fn, void *state)
     case TTK_OP_argmax_f32:
         s->chosen += ((ttk_argmax_f32_fn *)fn)(s->x, VOCABULARY);
         break;
+    case TTK_OP_pack_quant: {
+        ttk_unpacked rows = ttk_unpacked_in(&quant_formats[0].format, TTK_PANEL, ROWS_H / 2, s->x);
+        ((ttk_pack_quant_fn *)fn)(s->y, &quant_formats[0].format, &rows, TTK_PANEL, ROWS_H / 2, 0, 1);
+        break;
+    }
+    case TTK_OP_unpack: {
+        ttk_unpacked rows = ttk_unpacked_in(&quant_formats[0].format, TTK_PANEL, ROWS_H / 2, s->x);
+        ((ttk_unpack_fn *)fn)(&rows, &quant_formats[0].format, s->y, ROWS_H / 2, 0, TTK_PANEL);
+        break;
+    }
     case TTK_OP_pack:
         ((ttk_pack_fn *)fn)(s->y, TTK_BF16, s->x, TTK_BF16, ROWS_H, 1, ROWS_T * 2, ROWS_H, 0, 1);
         break;
@@ -412,6 +500,8 @@ static void bench_rows(const ttk_row *row)
         const char *shape;
     } cases[TTK_OP_COUNT] = {
         [TTK_OP_pack] = {4.0 * ROWS_N * 2.0, "bf16 N 32 K 2048"},
+        [TTK_OP_pack_quant] = {2.125 * ROWS_N / 2.0, "Q8_0 N 32 K 1024"},
+        [TTK_OP_unpack] = {2.125 * ROWS_N / 2.0, "Q8_0 N 32 K 1024"},
         [TTK_OP_rmsnorm_f32] = {12.0 * ROWS_N, "T 16 H 2048"},
         [TTK_OP_rope_f32] = {8.0 * ROWS_N, "256 heads of 128"},
         [TTK_OP_silu_mul_f32] = {12.0 * ROWS_N, "T 16 F 2048"},
@@ -446,6 +536,8 @@ static bench_fn *const benches[TTK_OP_COUNT] = {
     [TTK_OP_sigmoid_f32] = bench_rows,  [TTK_OP_softmax_f32] = bench_rows,
     [TTK_OP_attend] = bench_attend,     [TTK_OP_topk_f32] = bench_rows,
     [TTK_OP_argmax_f32] = bench_rows,
+    [TTK_OP_pack_quant] = bench_rows,   [TTK_OP_unpack] = bench_rows,
+    [TTK_OP_gemm_quant] = bench_quant_product,
 };
 
 int main(int argc, char **argv)
@@ -479,6 +571,7 @@ int main(int argc, char **argv)
     if (is_list) {
         return 0;
     }
+    ttk_init(flags);
     measure_limits(flags);
     if (is_json) {
         printf("{\"limit\":\"one "

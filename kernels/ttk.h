@@ -82,8 +82,8 @@ TTK_API void ttk_unpacked_to_f32(const ttk_format *format, const ttk_unpacked *r
 
 /* Packed: outputs in panels of TTK_PANEL; within a panel, k is the slow index. Plain:
  *   panel[p][k][j] = w[p*TTK_PANEL + j][k], zero where the row is beyond N.   Elements f32 or bf16.
- * Quantised: for each group g in turn its scales, shifts (and at each super group's first, the super ones), then its codes, k slow; nibbles two
- * k to a byte. The exact layout is private to the kernels. Panels follow each other without gaps; the base is 64-byte aligned. */
+ * Quantised: one stream of scales, shifts and codes, all parts 64-byte aligned; the exact layout is private to the kernels (ttk_quant.h).
+ * Panels follow each other without gaps; the base is 64-byte aligned. */
 enum { TTK_PANEL = 32 };
 /* Bytes of one packed panel of K inputs, and of the packed form of w[N][K]. */
 TTK_API size_t ttk_panel_bytes(const ttk_format *format, int64_t K);
@@ -111,7 +111,7 @@ typedef void ttk_gemm_f32_fn(float *y, int64_t ldy, const float *x, int64_t ldx,
 typedef void ttk_gemm_bf16_fn(float *y, int64_t ldy, const float *x, int64_t ldx,
                               const ttk_bf16 *panels, int64_t M, int64_t N, int64_t K);
 
-/* Quantised product. With c the number of a code less its zero, for each group in ascending order:
+/* Quantised product. With c the number of a code (-0 counts as +0) less its zero, rounded to float, for each group in ascending order:
  *   a = fmaf chain over the group's k, ascending, from +0: fmaf(x[m][k], c[n][k], a);   acc = fmaf(scale[n][g], a, acc)
  *   and with an offset:  s = chain of x[m][k] by +, ascending, from +0;                 acc = fmaf(offset[n][g], s, acc)
  * acc from +0; y[m][n] = acc. A super scale times its whole number is exact in float. Same rules as above. */
@@ -195,8 +195,11 @@ typedef int64_t ttk_argmax_f32_fn(const float *c, int64_t n);
 typedef void ttk_any_fn(void);
 typedef enum ttk_op {
     TTK_OP_pack,
+    TTK_OP_pack_quant,
+    TTK_OP_unpack,
     TTK_OP_gemm_f32,
     TTK_OP_gemm_bf16,
+    TTK_OP_gemm_quant,
     TTK_OP_rmsnorm_f32,
     TTK_OP_rope_f32,
     TTK_OP_silu_mul_f32,
@@ -225,8 +228,11 @@ TTK_API const ttk_row *ttk_rows(size_t *n_rows_out);
 /* The chosen version of each op; valid after ttk_init. */
 typedef struct ttk_table {
     ttk_pack_fn *pack;
+    ttk_pack_quant_fn *pack_quant;
+    ttk_unpack_fn *unpack;
     ttk_gemm_f32_fn *gemm_f32;
     ttk_gemm_bf16_fn *gemm_bf16;
+    ttk_gemm_quant_fn *gemm_quant;
     ttk_rmsnorm_f32_fn *rmsnorm_f32;
     ttk_rope_f32_fn *rope_f32;
     ttk_silu_mul_f32_fn *silu_mul_f32;

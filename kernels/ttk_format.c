@@ -1,6 +1,7 @@
 /* ttk_format.c - sizes and places of weights, unpacked and packed, in every format. */
 #include "ttk.h"
 #include "ttk_math.h"
+#include "ttk_quant.h"
 
 enum { LINE_BYTES = 64 };
 
@@ -145,7 +146,15 @@ void ttk_unpacked_to_f32(const ttk_format *format, const ttk_unpacked *rows, int
 
 size_t ttk_panel_bytes(const ttk_format *format, int64_t K)
 {
-    return TTK_PANEL * (size_t)K * ttk_dtype_bytes(format->code);
+    if (ttk_format_is_plain(format)) {
+        return TTK_PANEL * (size_t)K * ttk_dtype_bytes(format->code);
+    }
+    ttk_quant_shape shape = ttk_quant_shape_of(format, K);
+    if (shape.G == 0) {
+        return 0;
+    }
+    ttk_quant_place last = ttk_quant_place_of(&shape, shape.G - 1);
+    return last.codes + ttk_quant_code_bytes(format->code, last.n_k);
 }
 
 size_t ttk_packed_bytes(const ttk_format *format, int64_t N, int64_t K)

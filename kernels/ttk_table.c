@@ -16,8 +16,11 @@
 
 static const ttk_row rows[] = {
     TTK_ROW(pack, ref, 0),
+    TTK_ROW(pack_quant, ref, 0),
+    TTK_ROW(unpack, ref, 0),
     TTK_ROW(gemm_f32, ref, 0),
     TTK_ROW(gemm_bf16, ref, 0),
+    TTK_ROW(gemm_quant, ref, 0),
     TTK_ROW(rmsnorm_f32, ref, 0),
     TTK_ROW(rope_f32, ref, 0),
     TTK_ROW(silu_mul_f32, ref, 0),
@@ -68,8 +71,11 @@ enum { N_ROWS = sizeof(rows) / sizeof(rows[0]) };
 /* Where the version of each op stands in ttk_table. */
 static const size_t slots[TTK_OP_COUNT] = {
     [TTK_OP_pack] = offsetof(ttk_table, pack),
+    [TTK_OP_pack_quant] = offsetof(ttk_table, pack_quant),
+    [TTK_OP_unpack] = offsetof(ttk_table, unpack),
     [TTK_OP_gemm_f32] = offsetof(ttk_table, gemm_f32),
     [TTK_OP_gemm_bf16] = offsetof(ttk_table, gemm_bf16),
+    [TTK_OP_gemm_quant] = offsetof(ttk_table, gemm_quant),
     [TTK_OP_rmsnorm_f32] = offsetof(ttk_table, rmsnorm_f32),
     [TTK_OP_rope_f32] = offsetof(ttk_table, rope_f32),
     [TTK_OP_silu_mul_f32] = offsetof(ttk_table, silu_mul_f32),

@@ -39,8 +39,11 @@ static void run_block(const tt_linear *linear, float *y, int64_t ldy, const floa
                          (size_t)panel_begin * ttk_panel_bytes(&linear->format, linear->K);
     if (linear->format.code == TTK_BF16) {
         ttk.gemm_bf16(y + n_begin, ldy, x, ldx, panels, M, n_end - n_begin, linear->K);
-    } else {
+    } else if (linear->format.code == TTK_F32) {
         ttk.gemm_f32(y + n_begin, ldy, x, ldx, panels, M, n_end - n_begin, linear->K);
+    } else {
+        ttk.gemm_quant(y + n_begin, ldy, x, ldx, &linear->format, panels, M, n_end - n_begin,
+                       linear->K);
     }
     if (linear->bias) {
         for (int64_t m = 0; m < M; m++) {

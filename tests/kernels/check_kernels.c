@@ -269,8 +269,11 @@ bool close_to(float got, double want, double bound, const char *what, int64_t i)
 /* ---- the walk ---- */
 static check_fn *const checkers[TTK_OP_COUNT] = {
     [TTK_OP_pack] = check_pack,
+    [TTK_OP_pack_quant] = check_pack_quant,
+    [TTK_OP_unpack] = check_unpack,
     [TTK_OP_gemm_f32] = check_gemm_f32,
     [TTK_OP_gemm_bf16] = check_gemm_bf16,
+    [TTK_OP_gemm_quant] = check_gemm_quant,
     [TTK_OP_rmsnorm_f32] = check_rmsnorm,
     [TTK_OP_rope_f32] = check_rope,
     [TTK_OP_silu_mul_f32] = check_silu_mul,
@@ -315,8 +318,11 @@ static bool table_prefers_later_rows(const ttk_row *rows, size_t n_rows, unsigne
     ttk_init(flags);
     ttk_any_fn *const got[TTK_OP_COUNT] = {
         [TTK_OP_pack] = (ttk_any_fn *)ttk.pack,
+        [TTK_OP_pack_quant] = (ttk_any_fn *)ttk.pack_quant,
+        [TTK_OP_unpack] = (ttk_any_fn *)ttk.unpack,
         [TTK_OP_gemm_f32] = (ttk_any_fn *)ttk.gemm_f32,
         [TTK_OP_gemm_bf16] = (ttk_any_fn *)ttk.gemm_bf16,
+        [TTK_OP_gemm_quant] = (ttk_any_fn *)ttk.gemm_quant,
         [TTK_OP_rmsnorm_f32] = (ttk_any_fn *)ttk.rmsnorm_f32,
         [TTK_OP_rope_f32] = (ttk_any_fn *)ttk.rope_f32,
         [TTK_OP_silu_mul_f32] = (ttk_any_fn *)ttk.silu_mul_f32,
@@ -376,6 +382,7 @@ int main(int argc, char **argv)
     setvbuf(stdout, NULL, _IOLBF, 0); /* a crash must not swallow the seed */
     printf("# seed %llu\n", (unsigned long long)seed);
     unsigned flags = cpu_flags();
+    ttk_init(0); /* what a checker needs beside the version under test is ref */
     size_t n_rows;
     const ttk_row *rows = ttk_rows(&n_rows);
     const ttk_row *ref[TTK_OP_COUNT] = {NULL};

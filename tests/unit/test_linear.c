@@ -1,0 +1,96 @@
+/* test_linear.c - a product of any weight format, split over threads and panels, has the bits of one
+ * call of the kernel. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+#include "tutti/linear.h"
+
+enum { N = 150, K = 90, M = 7 };
+
+static const ttk_format formats[] = {
+    {.code = TTK_F32},
+    {.code = TTK_BF16},
+    {TTK_I8, TTK_F16, TTK_SHIFT_NONE, 32, 0},
+    {TTK_U4, TTK_U8, TTK_SHIFT_OFFSET, 16, 4},
+    {TTK_E4M3, TTK_F32, TTK_SHIFT_NONE, 128, 0},
+    {TTK_U4, TTK_BF16, TTK_SHIFT_ZERO, 24, 0},
+};
+
+/* Any bytes below 0x40 are finite numbers of every type, and codes of every one but the nibbles,
+ * of which pack keeps the lower bits. */
+static void *random_bytes(size_t n)
+{
+    unsigned char *bytes = malloc(n ? n : 1);
+    assert_non_null(bytes);
+    uint32_t state = 7;
+    for (size_t i = 0; i < n; i++) {
+        state = state * 1664525u + 1013904223u;
+        bytes[i] = (unsigned char)(state >> 24 & 0x3f);
+    }
+    return bytes;
+}
+
+static void fill(tt_linear *linear, const ttk_format *format)
+{
+    assert_int_equal(tt_linear_init(linear, "test", format, N, K, 0), TT_OK);
+    assert_int_equal(tt_linear_bytes(linear), ttk_packed_bytes(format, N, K));
+    void *buffer = random_bytes(ttk_unpacked_bytes(format, N, K));
+    ttk_unpacked rows = ttk_unpacked_in(format, N, K, buffer);
+    int64_t n_panels = tt_linear_n_panels(linear);
+    if (ttk_format_is_plain(format)) {
+        ttk.pack(linear->panels, format->code, rows.code, format->code, K, 1, N, K, 0, n_panels);
+    } else {
+        ttk.pack_quant(linear->panels, format, &rows, N, K, 0, n_panels);
+    }
+    free(buffer);
+}
+
+static void call_kernel(const tt_linear *w, float *y, const float *x)
+{
+    if (w->format.code == TTK_F32) {
+        ttk.gemm_f32(y, N, x, K, w->panels, M, N, K);
+    } else if (w->format.code == TTK_BF16) {
+        ttk.gemm_bf16(y, N, x, K, w->panels, M, N, K);
+    } else {
+        ttk.gemm_quant(y, N, x, K, &w->format, w->panels, M, N, K);
+    }
+}
+
+static void every_format_runs_in_parts(void **state)
+{
+    (void)state;
+    float x[M * K], want[M * N], got[M * N];
+    for (int i = 0; i < M * K; i++) {
+        x[i] = (float)(i * 37 % 101) / 64.0f - 0.75f;
+    }
+    for (size_t f = 0; f < sizeof(formats) / sizeof(formats[0]); f++) {
+        tt_linear linear;
+        fill(&linear, &formats[f]);
+        call_kernel(&linear, want, x);
+        for (int n_threads = 1; n_threads <= 9; n_threads += 2) {
+            memset(got, 0xff, sizeof(got));
+            for (int thread = 0; thread < n_threads; thread++) {
+                tt_linear_part(&linear, got, N, x, K, M, thread, n_threads);
+            }
+            assert_memory_equal(got, want, sizeof(want));
+        }
+        memset(got, 0xff, sizeof(got));
+        for (int64_t p = 0; p < tt_linear_n_panels(&linear); p++) {
+            tt_linear_panels(&linear, got, N, x, K, M, p, p + 1);
+        }
+        assert_memory_equal(got, want, sizeof(want));
+        tt_linear_fini(&linear);
+    }
+}
+
+int main(void)
+{
+    ttk_init(0);
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_format_runs_in_parts)};
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
