@@ -15,6 +15,7 @@
 #include "tutti/load.h"
 #include "tutti/tokenizer.h"
 #include "tutti/plan.h"
+#include "tutti/relay.h"
 #include "tutti/comm.h"
 #include "tutti/exchange.h"
 #include "tutti/balance.h"
