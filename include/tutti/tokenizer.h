@@ -1,4 +1,4 @@
-/* tokenizer.h - text to token ids and back, from a tokenizer.json.
+/* tokenizer.h - text to token ids and back, from a tokenizer.json or a tiktoken.model.
  *
  * Encoding follows the file: added tokens, normaliser, pre-tokeniser steps, BPE (byte-level or with byte
  * fallback), post-processor. Decoding follows its decoder list. Source: the tokenizer.json format of the Hugging Face
@@ -33,8 +33,8 @@ typedef struct tt_text {
 TT_API tt_status tt_text_append(tt_text *text, const char *bytes, size_t n);
 TT_API void tt_text_fini(tt_text *text);
 
-/* Reads DIR/tokenizer.json and, where present, DIR/tokenizer_config.json (bos, eos, add_bos_token, chat_template) and
- * DIR/chat_template.jinja. `path` may also name a tokenizer.json itself.
+/* Reads DIR/tokenizer.json, or where there is none DIR/tiktoken.model (Kimi-K2's), and, where present,
+ * DIR/tokenizer_config.json (bos, eos, add_bos_token, chat_template) and DIR/chat_template.jinja. `path` may also name the vocabulary's file itself.
  * Errors: TT_ERR_FILE naming the file and the fault; TT_ERR_UNSUPPORTED naming an unknown component. */
 TT_API tt_status tt_tokenizer_create(const char *path, tt_tokenizer **tokenizer_out);
 TT_API void tt_tokenizer_destroy(tt_tokenizer **tokenizer);

@@ -17,6 +17,9 @@
 enum {
     SLOT_LOAD = 2, /* places per entry of the hash tables; linear probing stays short */
     HASH_SHIFT = 32,
+    /* of a token that is split in all ways: bounds the quadratic work on a hostile file; runs of
+     * spaces, the longest real ones, have 512 at most */
+    RANKED_BYTES_MAX = 2048,
     WHOLE_UNKNOWN = 0,
     WHOLE_YES = 1,
     WHOLE_NO = 2
@@ -58,11 +61,12 @@ static int shown(size_t n)
     return n < SHOWN_BYTES ? (int)n : SHOWN_BYTES;
 }
 
-tt_status tti_bpe_add_token(const char *path, tti_bpe *bpe, const char *bytes, size_t n, int64_t id)
+tt_status tti_bpe_add_token(const char *path, tti_bpe *bpe, const char *bytes, size_t n, int64_t id,
+                            int64_t id_limit)
 {
-    TT_CHECK(id >= 0 && id < TTI_TOKEN_ID_LIMIT, TT_ERR_FILE,
-             "%s: the token \"%.*s\" has the id %" PRId64 ", not in 0 .. %d", path, shown(n), bytes,
-             id, TTI_TOKEN_ID_LIMIT - 1);
+    TT_CHECK(id >= 0 && id < id_limit, TT_ERR_FILE,
+             "%s: the token \"%.*s\" has the id %" PRId64 ", not in 0 .. %" PRId64, path, shown(n),
+             bytes, id, id_limit - 1);
     TT_CHECK(n < UINT32_MAX, TT_ERR_FILE, "%s: the token of id %" PRId64 " is too long", path, id);
     if (id >= bpe->n_ids) {
         void *array = bpe->token;
@@ -149,47 +153,42 @@ static uint64_t pair_of(int32_t left, int32_t right)
     return (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
 }
 
-tt_status tti_bpe_reserve_merges(tti_bpe *bpe, size_t n_merges)
+static tt_status reserve_merges(tti_bpe *bpe, size_t n_merges)
 {
     TT_CHECK(n_merges < UINT32_MAX / SLOT_LOAD, TT_ERR_UNSUPPORTED, "%zu merges are too many",
              n_merges);
     bpe->n_merge_slots = power_of_two_above(SLOT_LOAD * (n_merges + 1));
     bpe->merge = malloc(bpe->n_merge_slots * sizeof(*bpe->merge));
-    bpe->merged_by_rank = malloc((n_merges + 1) * sizeof(*bpe->merged_by_rank));
-    bpe->rank_capacity = n_merges;
-    TT_CHECK(bpe->merge && bpe->merged_by_rank, TT_ERR_NOMEM, "out of memory for %zu merges",
-             n_merges);
+    TT_CHECK(bpe->merge, TT_ERR_NOMEM, "out of memory for %zu merges", n_merges);
     for (size_t i = 0; i < bpe->n_merge_slots; i++) {
         bpe->merge[i] = (tti_bpe_merge){.merged = -1};
     }
     return TT_OK;
 }
 
-tt_status tti_bpe_add_merge(const char *path, tti_bpe *bpe, const char *left, size_t n_left,
-                            const char *right, size_t n_right)
+static tt_status add_merge(const char *path, tti_bpe *bpe, const tti_vocabulary_merge *merge)
 {
     enum { SHORT_BYTES = 256 };
-    TT_CHECK(bpe->n_ranks < bpe->rank_capacity, TT_ERR_ARG, "%s: more merges than were announced",
-             path);
-    int32_t a = tti_bpe_find(bpe, left, n_left), b = tti_bpe_find(bpe, right, n_right);
+    tti_span left = merge->left, right = merge->right;
+    int32_t a = tti_bpe_find(bpe, left.bytes, left.n), b = tti_bpe_find(bpe, right.bytes, right.n);
     TT_CHECK(a >= 0 && b >= 0, TT_ERR_FILE,
              "%s: merge %zu joins \"%.*s\", which is not in the vocabulary", path, bpe->n_ranks,
-             shown(a < 0 ? n_left : n_right), a < 0 ? left : right);
+             shown(a < 0 ? left.n : right.n), a < 0 ? left.bytes : right.bytes);
     /* Nearly all tokens are short; a long one takes the heap. */
     char small[SHORT_BYTES], *joined = small;
-    if (n_left + n_right > sizeof(small)) {
-        joined = malloc(n_left + n_right);
+    if (left.n + right.n > sizeof(small)) {
+        joined = malloc(left.n + right.n);
         TT_CHECK(joined, TT_ERR_NOMEM, "%s: out of memory for a merge", path);
     }
-    memcpy(joined, left, n_left);
-    memcpy(joined + n_left, right, n_right);
-    int32_t merged = tti_bpe_find(bpe, joined, n_left + n_right);
+    memcpy(joined, left.bytes, left.n);
+    memcpy(joined + left.n, right.bytes, right.n);
+    int32_t merged = tti_bpe_find(bpe, joined, left.n + right.n);
     if (joined != small) {
         free(joined);
     }
     TT_CHECK(merged >= 0, TT_ERR_FILE,
              "%s: merge %zu makes \"%.*s%.*s\", which is not in the vocabulary", path, bpe->n_ranks,
-             shown(n_left), left, shown(n_right), right);
+             shown(left.n), left.bytes, shown(right.n), right.bytes);
     uint64_t pair = pair_of(a, b);
     *merge_place(bpe, pair) =
         (tti_bpe_merge){.pair = pair, .rank = (uint32_t)bpe->n_ranks, .merged = merged};
@@ -197,11 +196,73 @@ tt_status tti_bpe_add_merge(const char *path, tti_bpe *bpe, const char *left, si
     return TT_OK;
 }
 
+tt_status tti_bpe_set_merges(const char *path, tti_bpe *bpe, const tti_vocabulary_merge *merge,
+                             size_t n)
+{
+    TT_TRY(reserve_merges(bpe, n));
+    bpe->merged_by_rank = malloc((n + 1) * sizeof(*bpe->merged_by_rank));
+    TT_CHECK(bpe->merged_by_rank, TT_ERR_NOMEM, "out of memory for %zu merges", n);
+    for (size_t k = 0; k < n; k++) {
+        TT_TRY(add_merge(path, bpe, &merge[k]));
+    }
+    return TT_OK;
+}
+
+/* Appends all pairs that make token `id`. */
+static tt_status split_token(const tti_bpe *bpe, const uint32_t *rank, int32_t id,
+                             tti_bpe_merge **merge, size_t *n, size_t *capacity)
+{
+    const char *bytes = bpe->bytes.bytes + bpe->token[id].offset;
+    size_t n_bytes = bpe->token[id].n;
+    for (size_t cut = 1; cut < n_bytes; cut++) {
+        if (((unsigned char)bytes[cut] & 0xc0) == 0x80) {
+            continue; /* inside a character */
+        }
+        int32_t a = tti_bpe_find(bpe, bytes, cut);
+        int32_t b = a < 0 ? -1 : tti_bpe_find(bpe, bytes + cut, n_bytes - cut);
+        if (a < 0 || b < 0 || rank[a] == TTI_NO_RANK || rank[b] == TTI_NO_RANK) {
+            continue;
+        }
+        void *array = *merge;
+        tt_status st = tti_tokenizer_grow(&array, capacity, *n + 1, sizeof(**merge));
+        *merge = array;
+        TT_TRY(st);
+        (*merge)[(*n)++] = (tti_bpe_merge){.pair = pair_of(a, b), .rank = rank[id], .merged = id};
+    }
+    return TT_OK;
+}
+
+tt_status tti_bpe_set_ranks(const char *path, tti_bpe *bpe, const uint32_t *rank)
+{
+    tti_bpe_merge *merge = NULL;
+    size_t n = 0, capacity = 0;
+    tt_status st = TT_OK;
+    for (int32_t id = 0; id < bpe->n_ids && st == TT_OK; id++) {
+        if (!bpe->token[id].known || rank[id] == TTI_NO_RANK) {
+            continue;
+        }
+        if (bpe->token[id].n > RANKED_BYTES_MAX) {
+            st = TT_FAIL(TT_ERR_UNSUPPORTED, "%s: the token of id %d has %u bytes, more than %d",
+                         path, (int)id, (unsigned)bpe->token[id].n, (int)RANKED_BYTES_MAX);
+            break;
+        }
+        st = split_token(bpe, rank, id, &merge, &n, &capacity);
+    }
+    if (st == TT_OK) {
+        st = reserve_merges(bpe, n);
+    }
+    for (size_t k = 0; k < n && st == TT_OK; k++) {
+        *merge_place(bpe, merge[k].pair) = merge[k];
+    }
+    free(merge);
+    return st;
+}
+
 tt_status tti_bpe_finish(tti_bpe *bpe)
 {
     static const char hex[] = "0123456789ABCDEF";
     if (!bpe->merge) {
-        TT_TRY(tti_bpe_reserve_merges(bpe, 0));
+        TT_TRY(reserve_merges(bpe, 0));
     }
     for (uint32_t c = 0; c < TTI_BPE_DIRECT; c++) {
         char bytes[TTI_UTF8_MAX];
@@ -360,16 +421,19 @@ static tt_status merge_symbols(const tti_bpe *bpe, tti_bpe_work *work)
     }
     while (work->n_heap > 0) {
         uint64_t top = heap_pop(work);
-        uint32_t left = (uint32_t)top;
-        int32_t merged = bpe->merged_by_rank[top >> 32];
+        uint32_t left = (uint32_t)top, rank = (uint32_t)(top >> 32);
         if (symbol[left].id < 0 || symbol[left].next == NONE) {
             continue;
         }
         uint32_t right = symbol[left].next;
-        if (merge_place(bpe, pair_of(symbol[left].id, symbol[right].id))->merged != merged) {
+        const tti_bpe_merge *merge = merge_place(bpe, pair_of(symbol[left].id, symbol[right].id));
+        /* With ranks of tokens a stale candidate of equal rank has the key of the fresh one, so
+         * merging at once changes no order. */
+        if (merge->merged < 0 || (bpe->merged_by_rank ? merge->merged != bpe->merged_by_rank[rank]
+                                                      : merge->rank != rank)) {
             continue;
         }
-        symbol[left].id = merged;
+        symbol[left].id = merge->merged;
         symbol[left].next = symbol[right].next;
         symbol[right].id = -1;
         if (symbol[left].next != NONE) {

@@ -32,14 +32,22 @@ struct tt_detokenizer {
 };
 
 /* ---- loading ---- */
+static tt_status set_content(const char *path, const char *content, size_t n,
+                             tti_decode_stage *stage)
+{
+    stage->n_content = n;
+    stage->content = tti_tokenizer_copy(content, n);
+    TT_CHECK(stage->content, TT_ERR_NOMEM, "%s: out of memory for the decoder", path);
+    return TT_OK;
+}
+
 static tt_status load_content(const char *path, const json_t *json, const char *key,
                               tti_decode_stage *stage)
 {
     const char *s;
-    TT_TRY(tti_tokenizer_json_string(path, json, key, &s, &stage->n_content));
-    stage->content = tti_tokenizer_copy(s, stage->n_content);
-    TT_CHECK(stage->content, TT_ERR_NOMEM, "%s: out of memory for the decoder", path);
-    return TT_OK;
+    size_t n;
+    TT_TRY(tti_tokenizer_json_string(path, json, key, &s, &n));
+    return set_content(path, s, n, stage);
 }
 
 static tt_status load_stage(const char *path, const json_t *json, tti_decode_stage *stage)
@@ -65,6 +73,40 @@ static tt_status load_stage(const char *path, const json_t *json, tti_decode_sta
     default:
         return TT_OK;
     }
+}
+
+tt_status tti_decoder_add(const char *path, tti_decoder *out, tti_decode_kind kind,
+                          tti_decode_stage **stage_out)
+{
+    TT_CHECK(out->n_stages < TTI_STEPS_MAX, TT_ERR_UNSUPPORTED, "%s: more than %d decoders", path,
+             TTI_STEPS_MAX);
+    void *stages = out->stage;
+    tt_status st =
+        tti_tokenizer_grow(&stages, &out->capacity, out->n_stages + 1, sizeof(*out->stage));
+    out->stage = stages;
+    TT_TRY(st);
+    *stage_out = &out->stage[out->n_stages++];
+    **stage_out = (tti_decode_stage){.kind = kind};
+    return TT_OK;
+}
+
+tt_status tti_decoder_add_replace(const char *path, tti_decoder *out, const char *from,
+                                  const char *to)
+{
+    tti_decode_stage *stage;
+    TT_TRY(tti_decoder_add(path, out, TTI_DECODE_REPLACE, &stage));
+    TT_TRY(set_content(path, to, strlen(to), stage));
+    return tti_pattern_from_string(from, strlen(from), &stage->pattern);
+}
+
+tt_status tti_decoder_add_strip(const char *path, tti_decoder *out, const char *content,
+                                size_t start, size_t stop)
+{
+    tti_decode_stage *stage;
+    TT_TRY(tti_decoder_add(path, out, TTI_DECODE_STRIP, &stage));
+    stage->start = start;
+    stage->stop = stop;
+    return set_content(path, content, strlen(content), stage);
 }
 
 static tt_status load_nested(const char *path, const json_t *json, unsigned depth, tti_decoder *out)
@@ -95,15 +137,8 @@ static tt_status load_nested(const char *path, const json_t *json, unsigned dept
         k++;
     }
     TT_CHECK(k < N_NAMES, TT_ERR_UNSUPPORTED, "%s: unknown decoder \"%s\"", path, type);
-    TT_CHECK(out->n_stages < TTI_STEPS_MAX, TT_ERR_UNSUPPORTED, "%s: more than %d decoders", path,
-             TTI_STEPS_MAX);
-    void *stages = out->stage;
-    tt_status st =
-        tti_tokenizer_grow(&stages, &out->capacity, out->n_stages + 1, sizeof(*out->stage));
-    out->stage = stages;
-    TT_TRY(st);
-    tti_decode_stage *stage = &out->stage[out->n_stages++];
-    *stage = (tti_decode_stage){.kind = (tti_decode_kind)k};
+    tti_decode_stage *stage;
+    TT_TRY(tti_decoder_add(path, out, (tti_decode_kind)k, &stage));
     return load_stage(path, json, stage);
 }
 

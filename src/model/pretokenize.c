@@ -9,10 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What ByteLevel splits by when use_regex is true: GPT-2's pattern. */
-#define GPT2_PATTERN                                                                               \
-    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
-
 enum { BYTE_MAP_BASE = 0x100 /* first stand-in of the bytes that do not print */ };
 
 static bool byte_prints(unsigned byte)
@@ -68,6 +64,27 @@ static tt_status add_step(const char *path, tti_pretokenizer *out, tti_step_kind
     return TT_OK;
 }
 
+tt_status tti_pretokenizer_add_split(const char *path, tti_pretokenizer *out, const char *regex)
+{
+    tti_step *step;
+    TT_TRY(add_step(path, out, TTI_STEP_SPLIT, &step));
+    return tti_pattern_from_regex(path, regex, strlen(regex), &step->pattern);
+}
+
+tt_status tti_pretokenizer_add_digits(const char *path, tti_pretokenizer *out)
+{
+    tti_step *step;
+    TT_TRY(add_step(path, out, TTI_STEP_SPLIT, &step));
+    step->pattern.kind = TTI_PATTERN_NUMERIC;
+    return TT_OK;
+}
+
+tt_status tti_pretokenizer_add_byte_map(const char *path, tti_pretokenizer *out)
+{
+    tti_step *step;
+    return add_step(path, out, TTI_STEP_BYTE_MAP, &step);
+}
+
 static tt_status load_byte_level(const char *path, const json_t *json, tti_pretokenizer *out)
 {
     bool prefix_space, use_regex;
@@ -78,10 +95,9 @@ static tt_status load_byte_level(const char *path, const json_t *json, tti_preto
         TT_TRY(add_step(path, out, TTI_STEP_PREFIX_SPACE, &step));
     }
     if (use_regex) {
-        TT_TRY(add_step(path, out, TTI_STEP_SPLIT, &step));
-        TT_TRY(tti_pattern_from_regex(path, GPT2_PATTERN, strlen(GPT2_PATTERN), &step->pattern));
+        TT_TRY(tti_pretokenizer_add_split(path, out, TTI_GPT2_PATTERN));
     }
-    return add_step(path, out, TTI_STEP_BYTE_MAP, &step);
+    return tti_pretokenizer_add_byte_map(path, out);
 }
 
 static tt_status load_split(const char *path, const json_t *json, tti_pretokenizer *out)
@@ -112,11 +128,9 @@ static tt_status load_split(const char *path, const json_t *json, tti_pretokeniz
 static tt_status load_digits(const char *path, const json_t *json, tti_pretokenizer *out)
 {
     bool individual;
-    tti_step *step;
     TT_TRY(tti_tokenizer_json_bool(path, json, "individual_digits", false, &individual));
-    TT_TRY(add_step(path, out, TTI_STEP_SPLIT, &step));
-    step->pattern.kind = TTI_PATTERN_NUMERIC;
-    step->behavior = individual ? TTI_ISOLATED : TTI_CONTIGUOUS;
+    TT_TRY(tti_pretokenizer_add_digits(path, out));
+    out->step[out->n_steps - 1].behavior = individual ? TTI_ISOLATED : TTI_CONTIGUOUS;
     return TT_OK;
 }
 

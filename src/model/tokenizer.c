@@ -81,11 +81,25 @@ void tt_text_fini(tt_text *text)
     *text = (tt_text){0};
 }
 
+tt_status tti_tokenizer_new(tt_tokenizer **tokenizer_out)
+{
+    tt_tokenizer *tokenizer = calloc(1, sizeof(*tokenizer));
+    TT_CHECK(tokenizer, TT_ERR_NOMEM, "out of memory for a tokenizer");
+    tokenizer->bos_id = -1;
+    tokenizer->eos_id = -1;
+    tokenizer->bpe.unknown_id = -1;
+    tti_trie_init(&tokenizer->added.raw);
+    tti_trie_init(&tokenizer->added.normalized);
+    tti_trie_init(&tokenizer->added.marked);
+    *tokenizer_out = tokenizer;
+    return TT_OK;
+}
+
 tt_status tt_tokenizer_create(const char *path, tt_tokenizer **tokenizer_out)
 {
     TT_CHECK(path && tokenizer_out, TT_ERR_ARG, "tt_tokenizer_create: a pointer is NULL");
-    tt_tokenizer *tokenizer = calloc(1, sizeof(*tokenizer));
-    TT_CHECK(tokenizer, TT_ERR_NOMEM, "out of memory for a tokenizer");
+    tt_tokenizer *tokenizer;
+    TT_TRY(tti_tokenizer_new(&tokenizer));
     tt_status st = tti_tokenizer_load(path, tokenizer);
     if (st != TT_OK) {
         tt_tokenizer_destroy(&tokenizer);
@@ -108,6 +122,7 @@ void tt_tokenizer_destroy(tt_tokenizer **tokenizer)
     tti_decoder_fini(&t->decoder);
     tt_ids_fini(&t->prefix);
     tt_ids_fini(&t->suffix);
+    tt_ids_fini(&t->stop);
     free(t->bos_token);
     free(t->eos_token);
     free(t->chat_template);

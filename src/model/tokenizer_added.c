@@ -5,10 +5,14 @@
  * trie walked, at most the length of the longest token deep, so time is linear in the text.
  * Leftmost match first, longest among those. */
 #include "tokenizer_internal.h"
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { TOKENS_MAX = 1 << 20 }; /* added tokens of one file; DeepSeek-V3 has 818 */
+enum {
+    TOKENS_MAX = 1 << 20, /* added tokens of one file; DeepSeek-V3 has 818 */
+    SHOWN_BYTES = 64      /* of a token, in a message */
+};
 
 void tti_trie_init(tti_trie *trie)
 {
@@ -199,31 +203,31 @@ bool tti_added_next(tti_added_walk *walk, const tti_added_token **token_out, siz
     return true;
 }
 
-static tt_status load_one(const char *path, const json_t *json, tti_added *out)
+static tt_status add_one(const tti_vocabulary *v, const tti_vocabulary_added *from, tti_added *out)
 {
-    TT_CHECK(json_is_object(json), TT_ERR_FILE, "%s: an added token is not an object", path);
-    TT_CHECK(out->n < TOKENS_MAX, TT_ERR_UNSUPPORTED, "%s: more than %d added tokens", path,
+    TT_CHECK(out->n < TOKENS_MAX, TT_ERR_UNSUPPORTED, "%s: more than %d added tokens", v->path,
              TOKENS_MAX);
-    const char *content;
-    tti_added_token token = {0};
-    int64_t id;
-    TT_TRY(tti_tokenizer_json_string(path, json, "content", &content, &token.n));
-    TT_TRY(tti_tokenizer_json_integer(path, json, "id", 0, TTI_TOKEN_ID_LIMIT - 1, &id));
-    token.id = (int32_t)id;
-    TT_TRY(tti_tokenizer_json_bool(path, json, "single_word", false, &token.single_word));
-    TT_TRY(tti_tokenizer_json_bool(path, json, "lstrip", false, &token.lstrip));
-    TT_TRY(tti_tokenizer_json_bool(path, json, "rstrip", false, &token.rstrip));
-    TT_TRY(tti_tokenizer_json_bool(path, json, "special", false, &token.special));
-    TT_TRY(tti_tokenizer_json_bool(path, json, "normalized", !token.special, &token.normalized));
+    int64_t limit = tti_vocabulary_id_limit(v);
+    TT_CHECK(from->id >= 0 && from->id < limit, TT_ERR_FILE,
+             "%s: the added token \"%.*s\" has the id %" PRId64 ", not in 0 .. %" PRId64, v->path,
+             (int)(from->content.n < SHOWN_BYTES ? from->content.n : SHOWN_BYTES),
+             from->content.bytes, from->id, limit - 1);
     void *array = out->token;
     tt_status st = tti_tokenizer_grow(&array, &out->capacity, out->n + 1, sizeof(*out->token));
     out->token = array;
     TT_TRY(st);
-    token.content = tti_tokenizer_copy(content, token.n);
-    TT_CHECK(token.content, TT_ERR_NOMEM, "%s: out of memory for the added tokens", path);
-    out->token[out->n++] = token;
-    if (id >= out->n_by_id) {
-        out->n_by_id = (int32_t)id + 1;
+    char *content = tti_tokenizer_copy(from->content.bytes, from->content.n);
+    TT_CHECK(content, TT_ERR_NOMEM, "%s: out of memory for the added tokens", v->path);
+    out->token[out->n++] = (tti_added_token){.content = content,
+                                             .n = from->content.n,
+                                             .id = (int32_t)from->id,
+                                             .single_word = from->single_word,
+                                             .lstrip = from->lstrip,
+                                             .rstrip = from->rstrip,
+                                             .normalized = from->normalized,
+                                             .special = from->special};
+    if (from->id >= out->n_by_id) {
+        out->n_by_id = (int32_t)from->id + 1;
     }
     return TT_OK;
 }
@@ -246,21 +250,13 @@ static tt_status enter(tti_added *added, int32_t k, const tti_normalizer *normal
     return tti_trie_add(&added->normalized, content, n, k);
 }
 
-tt_status tti_added_load(const char *path, const json_t *array, const tti_normalizer *normalizer,
-                         tti_added *out)
+tt_status tti_added_build(const tti_vocabulary *v, const tti_normalizer *normalizer, tti_added *out)
 {
-    tti_trie_init(&out->raw);
-    tti_trie_init(&out->normalized);
-    tti_trie_init(&out->marked);
-    if (!array || json_is_null(array)) {
-        return TT_OK;
-    }
-    TT_CHECK(json_is_array(array), TT_ERR_FILE, "%s: \"added_tokens\" is not an array", path);
-    for (size_t i = 0; i < json_array_size(array); i++) {
-        TT_TRY(load_one(path, json_array_get(array, i), out));
+    for (size_t i = 0; i < v->n_added; i++) {
+        TT_TRY(add_one(v, &v->added[i], out));
     }
     out->by_id = malloc(((size_t)out->n_by_id + 1) * sizeof(*out->by_id));
-    TT_CHECK(out->by_id, TT_ERR_NOMEM, "%s: out of memory for the added tokens", path);
+    TT_CHECK(out->by_id, TT_ERR_NOMEM, "%s: out of memory for the added tokens", v->path);
     for (int32_t id = 0; id < out->n_by_id; id++) {
         out->by_id[id] = -1;
     }

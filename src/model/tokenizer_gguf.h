@@ -44,8 +44,8 @@ typedef struct tti_gguf_vocabulary {
     tti_gguf_string pre;          /* tokenizer.ggml.pre; n = 0: absent */
     const tti_gguf_string *token; /* token[n_tokens]: tokenizer.ggml.tokens, by id */
     size_t n_tokens;
-    const int32_t *type; /* type[n_tokens]: tokenizer.ggml.token_type; NULL: absent */
-    const float *score;  /* score[n_tokens]: tokenizer.ggml.scores; NULL: absent */
+    const int32_t *type;          /* type[n_tokens]: tokenizer.ggml.token_type; NULL: absent */
+    const float *score;           /* score[n_tokens]: tokenizer.ggml.scores; NULL: absent */
     const tti_gguf_string *merge; /* merge[n_merges]: tokenizer.ggml.merges; NULL: absent */
     size_t n_merges;
     int64_t bos_id, eos_id, eot_id, eom_id, unknown_id; /* tokenizer.ggml.*_id */

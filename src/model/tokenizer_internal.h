@@ -132,11 +132,67 @@ typedef struct tti_normalizer {
     size_t n_ops, capacity;
 } tti_normalizer;
 tt_status tti_normalizer_load(const char *path, const json_t *json, tti_normalizer *out);
+/* Appends one operation, which the caller fills. */
+tt_status tti_normalizer_add(const char *path, tti_normalizer *out, tti_normalize_kind kind,
+                             tti_normalize_op **op_out);
+tt_status tti_normalizer_add_prepend(const char *path, tti_normalizer *out, const char *content);
+tt_status tti_normalizer_add_replace(const char *path, tti_normalizer *out, const char *from,
+                                     const char *to);
 void tti_normalizer_fini(tti_normalizer *normalizer);
 /* *text_io/n_io: in the raw text, out the normalised one, which lies in one of the two buffers
  * (or is the raw text). */
 tt_status tti_normalizer_exec(const tti_normalizer *normalizer, tti_regex_work *regex,
                               tt_text buffer[2], const char **text_io, size_t *n_io);
+
+/* ---- the description of a vocabulary (tokenizer_build.c) ----
+ * What tokenizer.json, GGUF files and tiktoken files have in common. Each reader fills one, and
+ * one function makes the tokenizer of it. Strings are borrowed from the reader's source. */
+typedef struct tti_span {
+    const char *bytes; /* bytes[n]; no NUL behind */
+    size_t n;
+} tti_span;
+enum { TTI_NO_RANK = 0xffffffff }; /* the token takes no part in merges */
+typedef struct tti_vocabulary_token {
+    tti_span text;
+    int64_t id;
+    uint32_t rank; /* with merges_by_rank: lower goes first */
+} tti_vocabulary_token;
+typedef struct tti_vocabulary_merge {
+    tti_span left, right;
+} tti_vocabulary_merge;
+typedef struct tti_vocabulary_added {
+    tti_span content;
+    int64_t id;
+    bool single_word, lstrip, rstrip, normalized, special;
+} tti_vocabulary_added;
+typedef struct tti_vocabulary {
+    const char *path;
+    tti_vocabulary_token *token; /* token[n_tokens]; owned, in any order of ids */
+    size_t n_tokens, token_capacity;
+    /* How pairs merge: listed, first goes first; or, with merges_by_rank and no list, any two
+     * tokens merge whose concatenation is a token, in the order of that token's rank. The latter
+     * is how tiktoken and SentencePiece choose. */
+    tti_vocabulary_merge *merge; /* merge[n_merges]; owned */
+    size_t n_merges, merge_capacity;
+    bool merges_by_rank;
+    bool ignore_merges, byte_fallback, fuse_unknown;
+    int64_t unknown_id;          /* -1: none */
+    tti_vocabulary_added *added; /* added[n_added]; owned */
+    size_t n_added, added_capacity;
+} tti_vocabulary;
+tt_status tti_vocabulary_add_token(tti_vocabulary *v, const char *bytes, size_t n, int64_t id,
+                                   uint32_t rank);
+tt_status tti_vocabulary_add_merge(tti_vocabulary *v, tti_span left, tti_span right);
+tt_status tti_vocabulary_add_added(tti_vocabulary *v, const tti_vocabulary_added *added);
+void tti_vocabulary_fini(tti_vocabulary *v);
+/* Ids must be below this: room for gaps, but no table that is out of proportion to the file. */
+int64_t tti_vocabulary_id_limit(const tti_vocabulary *v);
+/* Fills the tokenizer's bpe and added from the description; its normaliser must be there. */
+tt_status tti_tokenizer_build(const tti_vocabulary *v, tt_tokenizer *tokenizer);
+
+/* The flags of an added token, all optional. (tokenizer_json.c) */
+tt_status tti_tokenizer_json_added_flags(const char *path, const json_t *json,
+                                         tti_vocabulary_added *added);
 
 /* ---- vocabulary and merges (bpe.c) ---- */
 typedef struct tti_bpe_token {
@@ -165,8 +221,10 @@ typedef struct tti_bpe {
     size_t n_slots, n_used;
     tti_bpe_merge *merge; /* merge[n_merge_slots] by hash of the pair; open addressing */
     size_t n_merge_slots;
-    int32_t *merged_by_rank; /* merged_by_rank[n_ranks] */
-    size_t n_ranks, rank_capacity;
+    /* merged_by_rank[n_ranks]: what the merge of a rank makes; NULL if ranks belong to tokens, not
+     * to pairs (tti_vocabulary.merges_by_rank). */
+    int32_t *merged_by_rank;
+    size_t n_ranks;
     int32_t char_id[TTI_BPE_DIRECT]; /* id of a one-character token, or -1 */
     int32_t byte_id[256];            /* id of <0xHH>, or -1 */
     int32_t unknown_id;              /* -1: none */
@@ -187,13 +245,14 @@ typedef struct tti_bpe_work {
     uint64_t *heap; /* rank << 32 | left symbol; a binary min-heap */
     size_t n_heap, heap_capacity;
 } tti_bpe_work;
-/* Called in this order: tokens, index, merges, finish. */
-tt_status tti_bpe_add_token(const char *path, tti_bpe *bpe, const char *bytes, size_t n,
-                            int64_t id);
+/* Called in this order: tokens, index, merges or ranks, finish. id_limit: ids must be below. */
+tt_status tti_bpe_add_token(const char *path, tti_bpe *bpe, const char *bytes, size_t n, int64_t id,
+                            int64_t id_limit);
 tt_status tti_bpe_index(const char *path, tti_bpe *bpe);
-tt_status tti_bpe_reserve_merges(tti_bpe *bpe, size_t n_merges);
-tt_status tti_bpe_add_merge(const char *path, tti_bpe *bpe, const char *left, size_t n_left,
-                            const char *right, size_t n_right);
+/* The pairs in order of their rank, or all pairs of tokens that make a token, by its rank[id]. */
+tt_status tti_bpe_set_merges(const char *path, tti_bpe *bpe, const tti_vocabulary_merge *merge,
+                             size_t n);
+tt_status tti_bpe_set_ranks(const char *path, tti_bpe *bpe, const uint32_t *rank);
 tt_status tti_bpe_finish(tti_bpe *bpe);
 void tti_bpe_fini(tti_bpe *bpe);
 int32_t tti_bpe_find(const tti_bpe *bpe, const char *bytes, size_t n);
@@ -251,8 +310,8 @@ typedef struct tti_added_walk {
 /* The next stretch [start, end): a token, or text if *token_out is NULL. False at the end. */
 bool tti_added_next(tti_added_walk *walk, const tti_added_token **token_out, size_t *start_out,
                     size_t *end_out);
-tt_status tti_added_load(const char *path, const json_t *array, const tti_normalizer *normalizer,
-                         tti_added *out);
+tt_status tti_added_build(const tti_vocabulary *v, const tti_normalizer *normalizer,
+                          tti_added *out);
 void tti_added_fini(tti_added *added);
 
 /* ---- pre-tokeniser (pretokenize.c) ---- */
@@ -279,11 +338,19 @@ typedef struct tti_step {
     size_t n_replacement;
     tti_prepend prepend;
 } tti_step;
+/* What ByteLevel splits by when use_regex is true: GPT-2's pattern. */
+#define TTI_GPT2_PATTERN                                                                           \
+    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
 typedef struct tti_pretokenizer {
     tti_step *step; /* step[n_steps]; each splits or rewrites every piece of the one before */
     size_t n_steps, capacity;
 } tti_pretokenizer;
 tt_status tti_pretokenizer_load(const char *path, const json_t *json, tti_pretokenizer *out);
+/* Appends a split by a pattern of tokenizer.json's dialect, every match and every gap a piece. */
+tt_status tti_pretokenizer_add_split(const char *path, tti_pretokenizer *out, const char *regex);
+/* What "Digits" with individual_digits does. */
+tt_status tti_pretokenizer_add_digits(const char *path, tti_pretokenizer *out);
+tt_status tti_pretokenizer_add_byte_map(const char *path, tti_pretokenizer *out);
 void tti_pretokenizer_fini(tti_pretokenizer *pretokenizer);
 tt_status tti_metaspace_prepend(const char *path, const json_t *json, tti_prepend *out);
 /* The printable stand-in of each byte, and back. */
@@ -330,6 +397,13 @@ typedef struct tti_decoder {
         is_null;
 } tti_decoder;
 tt_status tti_decoder_load(const char *path, const json_t *json, tti_decoder *out);
+/* Appends one stage, which the caller fills. */
+tt_status tti_decoder_add(const char *path, tti_decoder *out, tti_decode_kind kind,
+                          tti_decode_stage **stage_out);
+tt_status tti_decoder_add_replace(const char *path, tti_decoder *out, const char *from,
+                                  const char *to);
+tt_status tti_decoder_add_strip(const char *path, tti_decoder *out, const char *content,
+                                size_t start, size_t stop);
 void tti_decoder_fini(tti_decoder *decoder);
 
 /* ---- the whole ---- */
@@ -345,10 +419,41 @@ struct tt_tokenizer {
     char *bos_token, *eos_token; /* their text; NULL if the files name none; owned */
     char *chat_template;         /* chat_template[n_chat_template], NUL behind; NULL: none; owned */
     size_t n_chat_template;
+    tt_ids stop; /* ids that end a turn, of files that keep them with the tokenizer (GGUF) */
 };
-/* Fills a zeroed tokenizer from the files; on error it holds what came so far.
- * (tokenizer_load.c) */
+/* The readers. Each fills a tokenizer made by tti_tokenizer_new; on error it holds what came so
+ * far. `path` names the source in messages; the texts are borrowed for the call. */
+tt_status tti_tokenizer_new(tt_tokenizer **tokenizer_out);
+/* The files that belong to a path. (tokenizer_load.c) */
 tt_status tti_tokenizer_load(const char *path, tt_tokenizer *tokenizer);
+/* tokenizer.json. (tokenizer_hf.c) */
+tt_status tti_tokenizer_from_json(const char *path, const char *text, size_t n,
+                                  tt_tokenizer *tokenizer);
+/* tokenizer_config.json, after the vocabulary. (tokenizer_config.c) */
+tt_status tti_tokenizer_read_config(const char *path, const char *text, size_t n,
+                                    tt_tokenizer *tokenizer);
+/* tiktoken.model; config, the text of tokenizer_config.json or NULL, names the special tokens.
+ * (tokenizer_tiktoken.c) */
+tt_status tti_tokenizer_from_tiktoken(const char *path, const char *text, size_t n,
+                                      const char *config_path, const char *config, size_t n_config,
+                                      tt_tokenizer *tokenizer);
+/* The pre-tokeniser and normaliser that tokenizer.ggml.pre names. (tokenizer_splitters.c) */
+typedef enum tti_digits {
+    TTI_DIGITS_AS_SPLIT = 0,
+    TTI_DIGITS_FIRST, /* each digit alone before the splits */
+    TTI_DIGITS_LAST   /* or after them */
+} tti_digits;
+typedef struct tti_splitter {
+    const char *name;
+    bool ignore_merges, add_bos;
+    bool nfc; /* text is normalised first */
+    tti_digits digits;
+    const char *split[5]; /* unused ones are NULL */
+} tti_splitter;
+/* NULL: unknown. */
+const tti_splitter *tti_splitter_find(const char *name, size_t n);
+tt_status tti_splitter_apply(const char *path, const tti_splitter *splitter,
+                             tt_tokenizer *tokenizer);
 /* Encodes text[n], in which literal[i] = 1 marks the users' words: special tokens are matched
  * only where they lie wholly outside. */
 tt_status tti_tokenizer_encode_marked(const tt_tokenizer *tokenizer, const char *text,

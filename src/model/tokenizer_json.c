@@ -141,3 +141,13 @@ tt_status tti_tokenizer_json_type(const char *path, const char *what, const json
     *type_out = json_string_value(type);
     return TT_OK;
 }
+
+tt_status tti_tokenizer_json_added_flags(const char *path, const json_t *json,
+                                         tti_vocabulary_added *added)
+{
+    TT_TRY(tti_tokenizer_json_bool(path, json, "single_word", false, &added->single_word));
+    TT_TRY(tti_tokenizer_json_bool(path, json, "lstrip", false, &added->lstrip));
+    TT_TRY(tti_tokenizer_json_bool(path, json, "rstrip", false, &added->rstrip));
+    TT_TRY(tti_tokenizer_json_bool(path, json, "special", false, &added->special));
+    return tti_tokenizer_json_bool(path, json, "normalized", !added->special, &added->normalized);
+}

@@ -18,8 +18,11 @@ enum {
     CAPITAL_I_WITH_DOT = 0x130 /* the one letter whose lower case is two characters */
 };
 
-static tt_status add_op(tti_normalizer *out, tti_normalize_kind kind, tti_normalize_op **op_out)
+tt_status tti_normalizer_add(const char *path, tti_normalizer *out, tti_normalize_kind kind,
+                             tti_normalize_op **op_out)
 {
+    TT_CHECK(out->n_ops < TTI_STEPS_MAX, TT_ERR_UNSUPPORTED, "%s: more than %d normalizers", path,
+             TTI_STEPS_MAX);
     void *array = out->op;
     tt_status st = tti_tokenizer_grow(&array, &out->capacity, out->n_ops + 1, sizeof(*out->op));
     out->op = array;
@@ -29,14 +32,37 @@ static tt_status add_op(tti_normalizer *out, tti_normalize_kind kind, tti_normal
     return TT_OK;
 }
 
+static tt_status set_content(const char *path, const char *content, size_t n, tti_normalize_op *op)
+{
+    op->n_content = n;
+    op->content = tti_tokenizer_copy(content, n);
+    TT_CHECK(op->content, TT_ERR_NOMEM, "%s: out of memory for the normalizer", path);
+    return TT_OK;
+}
+
 static tt_status load_content(const char *path, const json_t *json, const char *key,
                               tti_normalize_op *op)
 {
     const char *s;
-    TT_TRY(tti_tokenizer_json_string(path, json, key, &s, &op->n_content));
-    op->content = tti_tokenizer_copy(s, op->n_content);
-    TT_CHECK(op->content, TT_ERR_NOMEM, "%s: out of memory for the normalizer", path);
-    return TT_OK;
+    size_t n;
+    TT_TRY(tti_tokenizer_json_string(path, json, key, &s, &n));
+    return set_content(path, s, n, op);
+}
+
+tt_status tti_normalizer_add_prepend(const char *path, tti_normalizer *out, const char *content)
+{
+    tti_normalize_op *op;
+    TT_TRY(tti_normalizer_add(path, out, TTI_NORMALIZE_PREPEND, &op));
+    return set_content(path, content, strlen(content), op);
+}
+
+tt_status tti_normalizer_add_replace(const char *path, tti_normalizer *out, const char *from,
+                                     const char *to)
+{
+    tti_normalize_op *op;
+    TT_TRY(tti_normalizer_add(path, out, TTI_NORMALIZE_REPLACE, &op));
+    TT_TRY(set_content(path, to, strlen(to), op));
+    return tti_pattern_from_string(from, strlen(from), &op->pattern);
 }
 
 static tt_status load_one(const char *path, const json_t *json, const char *type,
@@ -57,10 +83,8 @@ static tt_status load_one(const char *path, const json_t *json, const char *type
         k++;
     }
     TT_CHECK(k < N_KNOWN, TT_ERR_UNSUPPORTED, "%s: unknown normalizer \"%s\"", path, type);
-    TT_CHECK(out->n_ops < TTI_STEPS_MAX, TT_ERR_UNSUPPORTED, "%s: more than %d normalizers", path,
-             TTI_STEPS_MAX);
     tti_normalize_op *op = NULL;
-    TT_TRY(add_op(out, known[k].kind, &op));
+    TT_TRY(tti_normalizer_add(path, out, known[k].kind, &op));
     switch (op->kind) {
     case TTI_NORMALIZE_PREPEND:
         return load_content(path, json, "prepend", op);

@@ -2,8 +2,8 @@
  * syntax), run by PCRE2.
  *
  * The two dialects read the same text differently in a few places; compiling translates those
- * (\s, \w, \h, \u, `{1,3}+`, `{,n}`) and refuses by name what has no plain equal (nested classes,
- * class intersection, dot-all groups). `$` and `^` hold at every line in Ruby, hence
+ * (\s, \w, \h, \u, \p{Script}, `{1,3}+`, `{,n}`, `[a&&[b]]`) and refuses by name what has no plain
+ * equal (other nested classes, dot-all groups). `$` and `^` hold at every line in Ruby, hence
  * PCRE2_MULTILINE.
  *
  * Texts come from users, so each match has limits: on steps (linear in the text, since every
@@ -11,6 +11,7 @@
  * and on heap. PCRE2 10.30 and later keeps its state on the heap, never on the C stack, and its
  * JIT code uses the stack given here. */
 #include "tokenizer_internal.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -48,6 +49,12 @@ enum {
 #define SPACES_AT_LINE_END "\\s+$"
 #define SPACES_AT_LINE_END_FAST "(?:\\G|(?<![" SPACE_RANGES "]))[" SPACE_RANGES "]+$"
 
+enum {
+    /* Classes within classes; no released pattern has more than one. Bounds recursion. */
+    CLASS_DEPTH_MAX = 4,
+    NAME_BYTES = 64 /* of a property; the longest script has 23 */
+};
+
 static tt_status append(tt_text *out, const char *s)
 {
     return tt_text_append(out, s, strlen(s));
@@ -60,11 +67,52 @@ static int shown(size_t n)
     return n < SHOWN_BYTES ? (int)n : SHOWN_BYTES;
 }
 
+/* Does PCRE2 know sc:NAME? From 10.40 on \p{NAME} of a script means its extensions too. */
+static bool is_script(const char *name, size_t n)
+{
+    char test[NAME_BYTES + 16];
+    int code;
+    PCRE2_SIZE at;
+    int length = snprintf(test, sizeof(test), "\\p{sc:%.*s}", (int)n, name);
+    pcre2_code *compiled =
+        pcre2_compile((PCRE2_SPTR)test, (PCRE2_SIZE)length, PCRE2_UTF, &code, &at, NULL);
+    pcre2_code_free(compiled);
+    return compiled != NULL;
+}
+
+/* A property at p[0] = '\\', p[1] = 'p' or 'P'. *used_out 0: it is no script, both read it alike. */
+static tt_status translate_property(const char *p, size_t n, tt_text *out, size_t *used_out)
+{
+    enum { CATEGORY_BYTES = 2 }; /* names of general categories have one or two letters */
+    *used_out = 0;
+    if (n < 3 || p[2] != '{') {
+        return TT_OK;
+    }
+    const char *end = memchr(p + 3, '}', n - 3);
+    const char *name = p + 3;
+    bool is_negated = end && name < end && *name == '^';
+    name += is_negated;
+    if (!end || end - name <= CATEGORY_BYTES || end - name >= NAME_BYTES ||
+        !is_script(name, (size_t)(end - name))) {
+        return TT_OK;
+    }
+    *used_out = (size_t)(end + 1 - p);
+    TT_TRY(tt_text_append(out, p, 3));
+    TT_TRY(append(out, is_negated ? "^sc:" : "sc:"));
+    return tt_text_append(out, name, (size_t)(end + 1 - name));
+}
+
 /* One escape at p[0] = '\\', n >= 2. *used_out: bytes of the pattern it took. */
 static tt_status translate_escape(const char *path, const char *p, size_t n, bool in_class,
                                   tt_text *out, size_t *used_out)
 {
     enum { U_DIGITS = 4, U_BYTES = 2 + U_DIGITS };
+    if (p[1] == 'p' || p[1] == 'P') {
+        TT_TRY(translate_property(p, n, out, used_out));
+        if (*used_out > 0) {
+            return TT_OK;
+        }
+    }
     *used_out = 2;
     switch (p[1]) {
     case 's':
@@ -133,64 +181,115 @@ static tt_status translate_interval(const char *path, const char *p, size_t n, t
     return TT_OK;
 }
 
-static tt_status translate(const char *path, const char *p, size_t n, tt_text *out)
+/* Where the class that begins at p[0] = '[' ends, behind its ']', and where a && stands in it
+ * outside inner classes; 0: nowhere. */
+static void measure_class(const char *p, size_t n, size_t *end_out, size_t *and_out)
 {
-    bool in_class = false, class_begins = false;
-    size_t i = 0;
+    size_t depth = 1, i = p[1 < n ? 1 : 0] == '^' ? 2 : 1;
+    *end_out = 0;
+    *and_out = 0;
+    i += i < n && p[i] == ']'; /* the first one is a member */
+    for (; i < n; i++) {
+        if (p[i] == '\\') {
+            i++;
+        } else if (p[i] == '[' && i + 1 < n && p[i + 1] == ':') {
+            while (i < n && p[i] != ']') {
+                i++;
+            }
+        } else if (p[i] == '[') {
+            depth++;
+        } else if (p[i] == ']' && --depth == 0) {
+            *end_out = i + 1;
+            return;
+        } else if (p[i] == '&' && depth == 1 && i + 1 < n && p[i + 1] == '&' && *and_out == 0) {
+            *and_out = i;
+        }
+    }
+}
+
+/* A class without classes in it, p[0] = '[' to the end of n. */
+static tt_status translate_plain_class(const char *path, const char *p, size_t n, tt_text *out)
+{
+    size_t i = n > 1 && p[1] == '^' ? 2 : 1, used;
+    TT_TRY(tt_text_append(out, p, i));
+    if (i < n && p[i] == ']') {
+        TT_TRY(append(out, "\\]"));
+        i++;
+    }
     while (i < n) {
-        char c = p[i];
-        bool begins = class_begins;
-        class_begins = false;
-        if (c == '\\' && i + 1 < n) {
-            size_t used;
-            TT_TRY(translate_escape(path, p + i, n - i, in_class, out, &used));
+        if (p[i] == '\\' && i + 1 < n) {
+            TT_TRY(translate_escape(path, p + i, n - i, true, out, &used));
             i += used;
             continue;
         }
-        if (in_class) {
-            if (c == ']' && begins) {
-                TT_TRY(append(out, "\\"));
-            } else if (c == ']') {
-                in_class = false;
-            } else if (c == '[' && i + 1 < n && p[i + 1] == ':') {
-                while (i < n && p[i] != ']') {
-                    TT_TRY(tt_text_append(out, p + i, 1));
-                    i++;
-                }
-                continue;
-            } else if (c == '[') {
-                return TT_FAIL(
-                    TT_ERR_UNSUPPORTED,
-                    "%s: a character class inside a character class is not supported: %.*s", path,
-                    shown(n), p);
-            } else if (c == '&' && i + 1 < n && p[i + 1] == '&') {
-                return TT_FAIL(TT_ERR_UNSUPPORTED,
-                               "%s: a character class with && is not supported: %.*s", path,
-                               shown(n), p);
-            }
-        } else if (c == '[') {
-            in_class = true;
-            class_begins = true;
-            if (i + 1 < n && p[i + 1] == '^') {
-                TT_TRY(append(out, "[^"));
-                i += 2;
-                continue;
-            }
-        } else if (c == '{') {
-            size_t used;
-            TT_TRY(translate_interval(path, p + i, n - i, out, &used));
-            if (used > 0) {
-                i += used;
-                continue;
-            }
-        } else if (c == '(' && i + 2 < n && p[i + 1] == '?') {
-            for (size_t k = i + 2; k < n && ((p[k] >= 'a' && p[k] <= 'z') || p[k] == '-'); k++) {
-                TT_CHECK(p[k] == 'i' || p[k] == 'x' || p[k] == '-', TT_ERR_UNSUPPORTED,
-                         "%s: the pattern option (?%c) is not supported", path, p[k]);
-            }
+        if (p[i] == '[' && i + 1 < n && p[i + 1] == ':') {
+            const char *close = memchr(p + i, ']', n - i);
+            used = close ? (size_t)(close + 1 - (p + i)) : n - i;
+            TT_TRY(tt_text_append(out, p + i, used));
+            i += used;
+            continue;
         }
+        TT_CHECK(p[i] != '[', TT_ERR_UNSUPPORTED,
+                 "%s: a character class inside a character class is not supported: %.*s", path,
+                 shown(n), p);
         TT_TRY(tt_text_append(out, p + i, 1));
         i++;
+    }
+    return TT_OK;
+}
+
+/* The class at p[0] = '['. Of [A&&[B]] a character must be in both: (?:(?=[B])[A]). */
+static tt_status translate_class(const char *path, const char *p, size_t n, unsigned depth,
+                                 tt_text *out, size_t *used_out)
+{
+    size_t end, both;
+    measure_class(p, n, &end, &both);
+    *used_out = end > 0 ? end : n;
+    if (end == 0 || both == 0) {
+        return translate_plain_class(path, p, *used_out, out);
+    }
+    size_t inner = both + 2, inner_used = 0;
+    TT_CHECK(inner < end && p[inner] == '[' && p[1] != '^' && depth < CLASS_DEPTH_MAX,
+             TT_ERR_UNSUPPORTED,
+             "%s: a character class with && and no class behind it is not supported: %.*s", path,
+             shown(end), p);
+    TT_TRY(append(out, "(?:(?="));
+    TT_TRY(translate_class(path, p + inner, end - inner, depth + 1, out, &inner_used));
+    TT_CHECK(inner + inner_used + 1 == end, TT_ERR_UNSUPPORTED,
+             "%s: a character class with more behind && than a class is not supported: %.*s", path,
+             shown(end), p);
+    TT_TRY(append(out, ")"));
+    TT_TRY(translate_plain_class(path, p, both, out));
+    return append(out, "])");
+}
+
+static tt_status check_group(const char *path, const char *p, size_t n)
+{
+    for (size_t k = 2; k < n && ((p[k] >= 'a' && p[k] <= 'z') || p[k] == '-'); k++) {
+        TT_CHECK(p[k] == 'i' || p[k] == 'x' || p[k] == '-', TT_ERR_UNSUPPORTED,
+                 "%s: the pattern option (?%c) is not supported", path, p[k]);
+    }
+    return TT_OK;
+}
+
+static tt_status translate(const char *path, const char *p, size_t n, tt_text *out)
+{
+    for (size_t i = 0; i < n;) {
+        size_t used = 0;
+        if (p[i] == '\\' && i + 1 < n) {
+            TT_TRY(translate_escape(path, p + i, n - i, false, out, &used));
+        } else if (p[i] == '[') {
+            TT_TRY(translate_class(path, p + i, n - i, 0, out, &used));
+        } else if (p[i] == '{') {
+            TT_TRY(translate_interval(path, p + i, n - i, out, &used));
+        } else if (p[i] == '(' && i + 2 < n && p[i + 1] == '?') {
+            TT_TRY(check_group(path, p + i, n - i));
+        }
+        if (used == 0) {
+            TT_TRY(tt_text_append(out, p + i, 1));
+            used = 1;
+        }
+        i += used;
     }
     return TT_OK;
 }

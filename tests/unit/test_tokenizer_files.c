@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "../../src/model/tokenizer_gguf.h"
 
 /* The linker sends the allocator's calls here; the call after `allowance` more ones fails. */
 void *__real_malloc(size_t n);
@@ -158,7 +159,7 @@ static void unknown_components_are_refused_by_name(void **state)
          "\"behavior\": \"Isolated\"}",
          "(", TT_ERR_UNSUPPORTED},
         {"",
-         ", \"pre_tokenizer\": {\"type\": \"Split\", \"pattern\": {\"Regex\": \"[a&&[^b]]\"}, "
+         ", \"pre_tokenizer\": {\"type\": \"Split\", \"pattern\": {\"Regex\": \"[a&&b]\"}, "
          "\"behavior\": \"Isolated\"}",
          "&&", TT_ERR_UNSUPPORTED},
         {"",
@@ -334,6 +335,69 @@ static void memory_errors_unwind(void **state)
     assert_true(n > 50);
 }
 
+/* A GGUF vocabulary of each kind, and a tiktoken folder, made with every allocation failing once. */
+static tt_status make_gguf(const char *model)
+{
+    static const tti_gguf_string token[] = {{"<s>", 3}, {"\xe2\x96\x81", 3}, {"a", 1},
+                                            {"b", 1},   {"ab", 2},           {"<|end|>", 7}};
+    static const int32_t type[] = {TTI_GGUF_CONTROL, TTI_GGUF_NORMAL, TTI_GGUF_NORMAL,
+                                   TTI_GGUF_NORMAL,  TTI_GGUF_NORMAL, TTI_GGUF_CONTROL};
+    static const float score[] = {0, -1, -2, -3, -4, 0};
+    static const tti_gguf_string merge = {"a b", 3};
+    tti_gguf_vocabulary v = TTI_GGUF_VOCABULARY_INIT;
+    v.path = "made-up.gguf";
+    v.model = (tti_gguf_string){model, strlen(model)};
+    v.pre = (tti_gguf_string){"qwen2", 5};
+    v.token = token;
+    v.type = type;
+    v.score = score;
+    v.n_tokens = sizeof(token) / sizeof(token[0]);
+    v.merge = &merge;
+    v.n_merges = 1;
+    v.bos_id = 0;
+    v.eos_id = 5;
+    v.add_eos = TTI_GGUF_YES;
+    v.chat_template = (tti_gguf_string){"{{ x }}", 7};
+    tt_tokenizer *tokenizer = NULL;
+    tt_ids ids = {0};
+    tt_status st = tti_tokenizer_from_gguf(&v, &tokenizer);
+    if (st == TT_OK) {
+        st = tt_tokenizer_encode(tokenizer, "ab <s>", 6, TT_ENCODE_SPECIAL, &ids);
+        tt_tokenizer_destroy(&tokenizer);
+    } else {
+        assert_null(tokenizer);
+    }
+    tt_ids_fini(&ids);
+    return st;
+}
+
+static void memory_errors_unwind_in_every_kind(void **state)
+{
+    (void)state;
+    static const char *const kinds[] = {"llama", "gpt2", NULL};
+    enum { TRIES_MAX = 100000 };
+    char folder[FIXTURE_PATH_BYTES];
+    source_path("tests/golden/tokenizers/tiktoken", folder);
+    for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
+        tt_status st = TT_ERR_NOMEM;
+        long n = 0;
+        for (; n < TRIES_MAX && st != TT_OK; n++) {
+            tt_tokenizer *tokenizer = NULL;
+            allowance = n;
+            st = kinds[k] ? make_gguf(kinds[k]) : tt_tokenizer_create(folder, &tokenizer);
+            allowance = -1;
+            tt_tokenizer_destroy(&tokenizer);
+            if (st != TT_OK && st != TT_ERR_NOMEM) {
+                assert_int_equal(st, TT_ERR_FILE);
+                assert_non_null(strstr(tt_status_message(), folder));
+            }
+        }
+        assert_int_equal(st, TT_OK);
+        print_message("# %s: %ld allocations\n", kinds[k] ? kinds[k] : "tiktoken", n - 1);
+        assert_true(n > 20);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -344,6 +408,7 @@ int main(void)
         cmocka_unit_test(odd_configs_are_refused),
         cmocka_unit_test(a_path_to_the_file_works_too),
         cmocka_unit_test(memory_errors_unwind),
+        cmocka_unit_test(memory_errors_unwind_in_every_kind),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("tokenizer files", tests, NULL, NULL);
