@@ -1,0 +1,82 @@
+/* bench_tokenizer.c - times loading a tokenizer and encoding a text, on one thread.
+ *
+ *     bench_tokenizer MODEL TEXT-FILE
+ *
+ * One JSON line for the load; then, for each line on stdin, the text is encoded once and a JSON
+ * line tells the time and the ids (their number and a hash, to be held against another
+ * library's). So a partner can take turns with it. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "tutti/tokenizer.h"
+#include "tutti/trace.h"
+
+enum { LINE_BYTES = 64, CHUNK_BYTES = 1 << 20 };
+
+static void must(tt_status status)
+{
+    if (status != TT_OK) {
+        fprintf(stderr, "bench_tokenizer: %s\n", tt_status_message());
+        exit(tt_status_exit_code(status));
+    }
+}
+
+static void read_file(const char *path, tt_text *text)
+{
+    FILE *file = fopen(path, "rb");
+    char *chunk = malloc(CHUNK_BYTES);
+    if (!file || !chunk) {
+        fprintf(stderr, "bench_tokenizer: %s cannot be read\n", path);
+        exit(1);
+    }
+    size_t n;
+    while ((n = fread(chunk, 1, CHUNK_BYTES, file)) > 0) {
+        must(tt_text_append(text, chunk, n));
+    }
+    fclose(file);
+    free(chunk);
+}
+
+/* FNV-1a over the ids as 4 little-endian bytes each. */
+static uint64_t hash_ids(const tt_ids *ids)
+{
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    for (size_t i = 0; i < ids->n; i++) {
+        for (unsigned shift = 0; shift < 32; shift += 8) {
+            hash = (hash ^ ((uint32_t)ids->id[i] >> shift & 0xff)) * UINT64_C(0x100000001b3);
+        }
+    }
+    return hash;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 3) {
+        fprintf(stderr,
+                "usage: bench_tokenizer MODEL TEXT-FILE, then a line per repeat on stdin\n");
+        return 2;
+    }
+    tt_text text = {0};
+    tt_tokenizer *tokenizer = NULL;
+    read_file(argv[2], &text);
+    uint64_t begin_ns = tt_now_ns();
+    must(tt_tokenizer_create(argv[1], &tokenizer));
+    printf("{\"record\":\"load\",\"ns\":%llu}\n", (unsigned long long)(tt_now_ns() - begin_ns));
+    fflush(stdout);
+    char line[LINE_BYTES];
+    while (fgets(line, sizeof(line), stdin)) {
+        tt_ids ids = {0};
+        begin_ns = tt_now_ns();
+        must(tt_tokenizer_encode(tokenizer, text.bytes ? text.bytes : "", text.n, TT_ENCODE_PLAIN,
+                                 &ids));
+        uint64_t ns = tt_now_ns() - begin_ns;
+        printf(
+            "{\"record\":\"encode\",\"ns\":%llu,\"bytes\":%zu,\"ids\":%zu,\"hash\":\"%016llx\"}\n",
+            (unsigned long long)ns, text.n, ids.n, (unsigned long long)hash_ids(&ids));
+        fflush(stdout);
+        tt_ids_fini(&ids);
+    }
+    tt_tokenizer_destroy(&tokenizer);
+    tt_text_fini(&text);
+    return 0;
+}
