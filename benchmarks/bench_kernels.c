@@ -447,6 +447,10 @@ static void call_rows(ttk_any_fn *fn, void *state)
     case TTK_OP_silu_mul_f32:
         ((ttk_silu_mul_f32_fn *)fn)(s->y, ROWS_H, s->x, ROWS_H, s->z, ROWS_H, ROWS_T, ROWS_H);
         break;
+    case TTK_OP_clamped_mul_f32:
+        ((ttk_clamped_mul_f32_fn *)fn)(s->y, ROWS_H, s->x, ROWS_H, s->z, ROWS_H, ROWS_T, ROWS_H, 7.0f,
+                                       1.702f);
+        break;
     case TTK_OP_add_f32:
         ((ttk_add_f32_fn *)fn)(s->y, s->x, ROWS_N);
         break;
@@ -505,6 +509,7 @@ static void bench_rows(const ttk_row *row)
         [TTK_OP_rmsnorm_f32] = {12.0 * ROWS_N, "T 16 H 2048"},
         [TTK_OP_rope_f32] = {8.0 * ROWS_N, "256 heads of 128"},
         [TTK_OP_silu_mul_f32] = {12.0 * ROWS_N, "T 16 F 2048"},
+        [TTK_OP_clamped_mul_f32] = {12.0 * ROWS_N, "T 16 F 2048"},
         [TTK_OP_add_f32] = {12.0 * ROWS_N, "n 32768"},
         [TTK_OP_axpy_f32] = {12.0 * ROWS_N, "n 32768"},
         [TTK_OP_f32_to_bf16] = {6.0 * ROWS_N, "n 32768"},
@@ -535,7 +540,7 @@ static bench_fn *const benches[TTK_OP_COUNT] = {
     [TTK_OP_f32_to_bf16] = bench_rows,  [TTK_OP_bf16_to_f32] = bench_rows,
     [TTK_OP_sigmoid_f32] = bench_rows,  [TTK_OP_softmax_f32] = bench_rows,
     [TTK_OP_attend] = bench_attend,     [TTK_OP_topk_f32] = bench_rows,
-    [TTK_OP_argmax_f32] = bench_rows,
+    [TTK_OP_argmax_f32] = bench_rows,   [TTK_OP_clamped_mul_f32] = bench_rows,
     [TTK_OP_pack_quant] = bench_rows,   [TTK_OP_unpack] = bench_rows,
     [TTK_OP_gemm_quant] = bench_quant_product,
 };

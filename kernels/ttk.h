@@ -141,6 +141,12 @@ typedef void ttk_rope_f32_fn(float *x, int64_t n_heads, int64_t head_stride, int
 typedef void ttk_silu_mul_f32_fn(float *y, int64_t ldy, const float *gate, int64_t ldg, const float *up, int64_t ldu,
                                  int64_t T, int64_t F);
 
+/* y[i] = (g * sigmoid(alpha * g)) * (u + 1) with g = gate[i] > limit ? limit : gate[i] and u = up[i] cut to [-limit, limit]
+ * (NaN stays NaN); each operation rounded once. alpha * g and u + 1 are rounded first. limit >= 0. Rows, strides and aliases as silu_mul.
+ * Source: gpt-oss's expert activation (MODELS facts 3.8). */
+typedef void ttk_clamped_mul_f32_fn(float *y, int64_t ldy, const float *gate, int64_t ldg, const float *up, int64_t ldu,
+                                    int64_t T, int64_t F, float limit, float alpha);
+
 /* y[i] = y[i] + x[i], i < n. */
 typedef void ttk_add_f32_fn(float *y, const float *x, int64_t n);
 /* y[i] = fmaf(w, x[i], y[i]), i < n. */
@@ -203,6 +209,7 @@ typedef enum ttk_op {
     TTK_OP_rmsnorm_f32,
     TTK_OP_rope_f32,
     TTK_OP_silu_mul_f32,
+    TTK_OP_clamped_mul_f32,
     TTK_OP_add_f32,
     TTK_OP_axpy_f32,
     TTK_OP_f32_to_bf16,
@@ -236,6 +243,7 @@ typedef struct ttk_table {
     ttk_rmsnorm_f32_fn *rmsnorm_f32;
     ttk_rope_f32_fn *rope_f32;
     ttk_silu_mul_f32_fn *silu_mul_f32;
+    ttk_clamped_mul_f32_fn *clamped_mul_f32;
     ttk_add_f32_fn *add_f32;
     ttk_axpy_f32_fn *axpy_f32;
     ttk_f32_to_bf16_fn *f32_to_bf16;

@@ -83,6 +83,14 @@ static inline float ttk_math_silu_mul(float gate, float up)
     return (gate * ttk_math_sigmoid(gate)) * up;
 }
 
+static inline float ttk_math_clamped_mul(float gate, float up, float limit, float alpha)
+{
+    float g = gate > limit ? limit : gate;
+    float u = up > limit ? limit : up;
+    u = u < -limit ? -limit : u;
+    return (g * ttk_math_sigmoid(alpha * g)) * (u + 1.0f);
+}
+
 static inline float ttk_math_f32_of_bf16(ttk_bf16 b)
 {
     return ttk_f32_of_bits((uint32_t)b << 16);

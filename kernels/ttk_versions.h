@@ -13,6 +13,8 @@ ttk_gemm_quant_fn ttk_gemm_quant_ref;
 ttk_rmsnorm_f32_fn ttk_rmsnorm_f32_ref, ttk_rmsnorm_f32_avx2, ttk_rmsnorm_f32_avx512;
 ttk_rope_f32_fn ttk_rope_f32_ref, ttk_rope_f32_avx2, ttk_rope_f32_avx512;
 ttk_silu_mul_f32_fn ttk_silu_mul_f32_ref, ttk_silu_mul_f32_avx2, ttk_silu_mul_f32_avx512;
+ttk_clamped_mul_f32_fn ttk_clamped_mul_f32_ref, ttk_clamped_mul_f32_avx2,
+    ttk_clamped_mul_f32_avx512;
 ttk_add_f32_fn ttk_add_f32_ref, ttk_add_f32_avx2, ttk_add_f32_avx512;
 ttk_axpy_f32_fn ttk_axpy_f32_ref, ttk_axpy_f32_avx2, ttk_axpy_f32_avx512;
 ttk_f32_to_bf16_fn ttk_f32_to_bf16_ref, ttk_f32_to_bf16_avx2, ttk_f32_to_bf16_avx512;

@@ -183,6 +183,51 @@ bool check_silu_mul(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
     return ok;
 }
 
+bool check_clamped_mul(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
+{
+    values kind = (values)rng_below(r, VALUES_COUNT);
+    int64_t T = rng_below(r, MAX_T);
+    int64_t F = rng_size(r, MAX_WIDTH);
+    int64_t ld = F + rng_below(r, 3);
+    int64_t ldy = F + rng_below(r, 3);
+    int64_t alias = rng_below(r, 3); /* y is its own, gate, or up */
+    static const float limits[] = {7.0f, 0.5f, 0.0f, INFINITY};
+    float limit = limits[rng_below(r, 4)];
+    float alpha = rng_below(r, 2) ? 1.702f : 1.0f;
+    char what[120];
+    snprintf(what, sizeof(what), "clamped_mul T %lld F %lld alias %lld values %d limit %g",
+             (long long)T, (long long)F, (long long)alias, kind, (double)limit);
+    buffer gate = filled(r, strided(T, ld, F), kind);
+    buffer up = filled(r, strided(T, ld, F), kind);
+    for (size_t i = 0; i < gate.bytes / sizeof(float); i++) {
+        buffer_f32(&gate)[i] *= rng_below(r, 2) ? 1.0f : 60.0f;
+        buffer_f32(&up)[i] *= rng_below(r, 2) ? 1.0f : 10.0f;
+    }
+    buffer got = alias == 0 ? buffer_new(strided(T, ldy, F), sizeof(float))
+                            : buffer_copy(alias == 1 ? &gate : &up);
+    buffer want = buffer_copy(&got);
+    int64_t ld_out = alias == 0 ? ldy : ld;
+    ((ttk_clamped_mul_f32_fn *)fn)(got.data, ld_out, alias == 1 ? got.data : gate.data, ld,
+                                   alias == 2 ? got.data : up.data, ld, T, F, limit, alpha);
+    ((ttk_clamped_mul_f32_fn *)ref)(want.data, ld_out, alias == 1 ? want.data : gate.data, ld,
+                                    alias == 2 ? want.data : up.data, ld, T, F, limit, alpha);
+    bool ok = same_f32(&got, &want, what) && (alias != 0 || gaps_kept(&got, T, ldy, F, what));
+    for (int64_t i = 0; ok && kind == VALUES_PLAIN && T > 0 && i < F; i++) {
+        double g = fmin((double)buffer_f32(&gate)[i], (double)limit);
+        double u = fmax(fmin((double)buffer_f32(&up)[i], (double)limit), -(double)limit);
+        double a = (double)alpha * g;
+        double y = g / (1.0 + exp(-a)) * (u + 1.0);
+        /* exp 2 ulp and the rounding of its argument, which counts |a| times; then five roundings; below e^-88.7 the gate is 0 */
+        double bound = fabs(y) * HALF_ULP * (12.0 + fabs(a)) + fabs(g * (u + 1.0)) * exp(-88.7);
+        ok = close_to(buffer_f32(&got)[i], y, bound, what, i);
+    }
+    buffer_free(&gate);
+    buffer_free(&up);
+    buffer_free(&got);
+    buffer_free(&want);
+    return ok;
+}
+
 bool check_sigmoid(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
 {
     values kind = (values)rng_below(r, VALUES_COUNT);
