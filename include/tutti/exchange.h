@@ -3,6 +3,7 @@
  * Sources own tokens; owners own slots. A source names K slots per token (choices k = 0..K-1, best first); each row goes once to every owner rank
  * that serves at least one of them, the owner computes a result row per choice, and the source sums
  *     y[t] = fmaf chain over k = 0..K-1 of weight[t][k] * result[t][k], from +0.
+ * If weights travel, the owner gets weight[t][k] with the row instead (exact, whatever the wire), and each result counts whole: weight 1.
  * Results are rounded to wire_back wherever the owner lives, also on the source's own rank, so y does not depend on who serves what.
  *
  * Inside a node rows are written once into the source's shared window and read there in place; results are written straight into the source's window. Between nodes there is one message
@@ -33,6 +34,7 @@ typedef struct tt_exchange_params {
     int n_owners;
     int width;                   /* ranks that serve a slot together; 0 = 1 */
     const int64_t *back_columns; /* back_columns[width + 1]: part w returns columns [w], [w+1) of a result; NULL if width is 1 */
+    bool weights_travel;         /* weights go to the owners (tt_exchange_rows.weight) and have no part in the sum */
 } tt_exchange_params;
 
 /* Which ranks serve a slot. Slots are numbered over all owners. */
@@ -81,6 +83,7 @@ typedef struct tt_exchange_rows {
     const void *base;  /* row i lies at base + row_bytes * index[i], H elements of the wire type */
     const int32_t *index; /* index[n] */
     size_t row_bytes;
+    const float *weight;  /* weight[n] of the choices, NULL unless weights travel */
 } tt_exchange_rows;
 /* Yields the next group of landed rows, own rank's first; false if there is none now. Each is yielded once. */
 TT_API bool tt_exchange_next_ready(tt_exchange *exchange, int handle, tt_exchange_rows *rows_out);

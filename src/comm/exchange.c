@@ -37,13 +37,15 @@ void tti_exchange_measure(const tt_exchange_params *params, int n_far_owners,
     size_t tokens = (size_t)params->max_tokens, owners = (size_t)params->n_owners;
     size_t choices = tokens * (size_t)params->K, entries = choices * (size_t)width;
     size_t back_element = tt_wire_bytes(params->wire_back);
+    l.entry_bytes = sizeof(int32_t) + (params->weights_travel ? sizeof(float) : 0);
     l.row_bytes = (size_t)params->H * tt_wire_bytes(params->wire);
     l.row_stride = tti_align(l.row_bytes);
     l.share = tti_align(sizeof(tti_pub));
     l.ret = l.share + owners * sizeof(tti_share);
     l.group = l.ret + owners * sizeof(tti_return);
     l.index = l.group + tti_align(entries * sizeof(tti_group));
-    l.rows = l.index + tti_align(entries * sizeof(int32_t));
+    l.weight = l.index + tti_align(entries * sizeof(int32_t));
+    l.rows = l.weight + (params->weights_travel ? tti_align(entries * sizeof(float)) : 0);
     l.back = l.rows + tokens * l.row_stride;
     /* Each owner's results start at a line, after a header if they come as a message. */
     size_t back = owners * (size_t)(TTI_HEADER_BYTES + TTI_LINE), widest = 0;
@@ -56,7 +58,7 @@ void tti_exchange_measure(const tt_exchange_params *params, int n_far_owners,
     }
     l.handle_bytes = l.back + tti_align(back);
     /* One owner rank gets at most one entry per choice. */
-    size_t head = tti_align(TTI_HEADER_BYTES + choices * (sizeof(tti_group) + sizeof(int32_t)));
+    size_t head = tti_align(TTI_HEADER_BYTES + choices * (sizeof(tti_group) + l.entry_bytes));
     l.message_bytes = head + tokens * l.row_bytes;
     if (l.message_bytes < TTI_HEADER_BYTES + TTI_FAIL_TEXT_BYTES) {
         l.message_bytes = TTI_HEADER_BYTES + TTI_FAIL_TEXT_BYTES;
@@ -66,7 +68,7 @@ void tti_exchange_measure(const tt_exchange_params *params, int n_far_owners,
     size_t far = (size_t)n_far_owners, copies = (size_t)params->K * (size_t)width;
     copies = copies < far ? copies : far; /* a row goes to at most so many far owners */
     l.pool_bytes = far * (size_t)(TTI_HEADER_BYTES + TTI_FAIL_TEXT_BYTES + 2 * TTI_LINE) +
-                   entries * (sizeof(tti_group) + sizeof(int32_t)) + tokens * copies * l.row_bytes;
+                   entries * (sizeof(tti_group) + l.entry_bytes) + tokens * copies * l.row_bytes;
     *layout_out = l;
 }
 
@@ -169,6 +171,7 @@ static tt_status check_equal(tt_world *world, const tt_exchange_params *p)
         {"exchange n_sources", p->n_sources},
         {"exchange n_owners", p->n_owners},
         {"exchange width", width_of(p)},
+        {"exchange weights_travel", p->weights_travel},
     };
     for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
         TT_TRY(
@@ -345,6 +348,7 @@ static tt_status copy_params(tt_exchange *x, const tt_exchange_params *p)
     x->n_handles = n_handles_of(p);
     x->width = width_of(p);
     x->wire = p->wire;
+    x->weights_travel = p->weights_travel;
     x->wire_back = p->wire_back;
     x->n_sources = p->n_sources;
     x->n_owners = p->n_owners;

@@ -53,8 +53,9 @@ typedef struct tti_group {
 
 /* Offsets of those parts; equal on all ranks. M = max_tokens * K * width entries. */
 typedef struct tti_exchange_layout {
-    size_t share, ret, group, index, rows, back; /* within a handle */
+    size_t share, ret, group, index, weight, rows, back; /* within a handle; weight: only if they travel */
     size_t handle_bytes;
+    size_t entry_bytes;   /* of an entry in a message: its row, its weight if they travel */
     size_t row_bytes;     /* H elements of the wire type: as in messages */
     size_t row_stride;    /* as in windows */
     size_t message_bytes; /* longest message of rows from one source to one owner */
@@ -78,7 +79,7 @@ typedef struct tti_wire_header {
 enum { TTI_HEADER_BYTES = 64 };
 _Static_assert(sizeof(tti_wire_header) == TTI_HEADER_BYTES,
                "results start 64 bytes into a message");
-/* Rows: header, group[n_groups], index[n_entries], padding to 64, row[n_rows] (row_bytes each). With a bad status: header, text.
+/* Rows: header, group[n_groups], index[n_entries], weight[n_entries] if they travel, padding to 64, row[n_rows] (row_bytes each). With a bad status: header, text.
  * Results: header, one part of a result row per entry. */
 
 /* A far owner, seen by a source. */
@@ -121,6 +122,7 @@ typedef struct tti_arrival {
     int64_t n_groups, next_group, n_left; /* n_left: not pushed yet */
     int64_t next_entry, n_entries;
     const int32_t *index;
+    const float *weight; /* NULL unless weights travel */
     const unsigned char *rows;
     size_t row_bytes;
     unsigned char *back; /* where entry 0's result goes */
@@ -159,7 +161,7 @@ typedef struct tti_handle {
 
     /* source */
     int64_t T;
-    float *weight; /* weight[max_tokens][K] */
+    float *weight; /* weight[max_tokens][K]: of results in the sum */
     int64_t
         *result; /* result[max_tokens][K][width]: byte offset in the back region, -1 = no choice */
     bool *is_needed;  /* is_needed[max_tokens]: the row has a choice */
@@ -206,6 +208,7 @@ struct tt_exchange {
     int64_t H, K, max_tokens;
     int n_handles, width;
     tt_wire wire, wire_back;
+    bool weights_travel;
     int *source, n_sources, *owner, n_owners;
     int64_t *back_columns;   /* back_columns[width + 1] */
     int source_id, owner_id; /* of this rank, or -1 */

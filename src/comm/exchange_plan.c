@@ -221,9 +221,13 @@ static void lay_out_messages(tt_exchange *x, tti_handle *h, const tti_share *sha
     }
 }
 
-static void place_entries(tt_exchange *x, tti_handle *h, const int32_t *slot,
-                          const tti_share *share, int32_t *index)
+/* `part` is this rank's window part, whose shares are laid out. */
+static void place_entries(tt_exchange *x, tti_handle *h, const int32_t *slot, const float *weight,
+                          unsigned char *part)
 {
+    const tti_share *share = (const tti_share *)(part + x->layout.share);
+    int32_t *index = (int32_t *)(part + x->layout.index);
+    float *travelling = (float *)(part + x->layout.weight); /* of entries */
     for (int o = 0; o < x->n_owners; o++) {
         h->n_rows[o] = 0;
         h->last_token[o] = -1;
@@ -251,6 +255,9 @@ static void place_entries(tt_exchange *x, tti_handle *h, const int32_t *slot,
                 }
                 int32_t entry = h->key_at[key]++;
                 /* Near owners read the row where it is; in a message rows are numbered by themselves. */
+                if (x->weights_travel) {
+                    travelling[entry] = weight[t * x->K + k];
+                }
                 index[entry] = far >= 0 ? (int32_t)(h->n_rows[o] - 1) : (int32_t)t;
                 *result = share[o].back_begin +
                           (entry - share[o].index_begin) * (int64_t)back_stride(x, h, o);
@@ -301,9 +308,9 @@ tt_status tt_exchange_prepare(tt_exchange *exchange, int handle, int64_t T, cons
         tti_share *share = (tti_share *)(part + x->layout.share);
         lay_out(x, h, share, (tti_group *)(part + x->layout.group));
         lay_out_messages(x, h, share);
-        place_entries(x, h, slot, share, (int32_t *)(part + x->layout.index));
-        if (T > 0) {
-            memcpy(h->weight, weight, (size_t)(T * x->K) * sizeof(*weight));
+        place_entries(x, h, slot, weight, part);
+        for (int64_t i = 0; i < T * x->K; i++) {
+            h->weight[i] = x->weights_travel ? 1.0f : weight[i];
         }
         h->n_missing_owners = x->n_owners;
         for (int o = 0; o < x->n_owners; o++) {

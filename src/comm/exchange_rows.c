@@ -179,6 +179,9 @@ static tt_status arrive_near(tt_exchange *x, tti_handle *h, int source_id, bool 
                       .n_left = share->n_groups,
                       .n_entries = share->n_entries,
                       .index = (const int32_t *)(part + x->layout.index) + share->index_begin,
+                      .weight = x->weights_travel
+                                    ? (const float *)(part + x->layout.weight) + share->index_begin
+                                    : NULL,
                       .rows = part + x->layout.rows,
                       .row_bytes = x->layout.row_stride,
                       .back = part + x->layout.back + share->back_begin,
@@ -359,7 +362,8 @@ bool tt_exchange_next_ready(tt_exchange *exchange, int handle, tt_exchange_rows 
                                    .first = (int32_t)a->next_entry,
                                    .base = a->rows,
                                    .index = a->index + a->next_entry,
-                                   .row_bytes = a->row_bytes};
+                                   .row_bytes = a->row_bytes,
+                                   .weight = a->weight ? a->weight + a->next_entry : NULL};
     a->next_entry += g->n;
     return true;
 }

@@ -20,15 +20,15 @@ static int tag_of(const tti_handle *h, int kind)
 
 /* ---- the form of a message of rows ---- */
 
-static size_t head_bytes(int64_t n_groups, int64_t n_entries)
+static size_t head_bytes(const tt_exchange *x, int64_t n_groups, int64_t n_entries)
 {
     return tti_align(TTI_HEADER_BYTES + (size_t)n_groups * sizeof(tti_group) +
-                     (size_t)n_entries * sizeof(int32_t));
+                     (size_t)n_entries * x->layout.entry_bytes);
 }
 
 size_t tti_wire_message_bytes(const tt_exchange *x, const tti_share *share)
 {
-    return head_bytes(share->n_groups, share->n_entries) +
+    return head_bytes(x, share->n_groups, share->n_entries) +
            (size_t)share->n_rows * x->layout.row_bytes;
 }
 
@@ -42,7 +42,7 @@ unsigned char *tti_wire_row(const tt_exchange *x, const tti_handle *h, const tti
                             int64_t row)
 {
     const tti_share *share = share_of(x, h, far->owner_id);
-    return far->message + head_bytes(share->n_groups, share->n_entries) +
+    return far->message + head_bytes(x, share->n_groups, share->n_entries) +
            (size_t)row * x->layout.row_bytes;
 }
 
@@ -70,6 +70,11 @@ void tti_wire_pack_heads(tt_exchange *x, tti_handle *h)
             size_t group_bytes = (size_t)s->n_groups * sizeof(*group);
             memcpy(at, group + s->group_begin, group_bytes);
             memcpy(at + group_bytes, index + s->index_begin, (size_t)s->n_entries * sizeof(*index));
+            if (x->weights_travel) {
+                memcpy(at + group_bytes + (size_t)s->n_entries * sizeof(*index),
+                       (const float *)(part + x->layout.weight) + s->index_begin,
+                       (size_t)s->n_entries * sizeof(float));
+            }
         } else {
             memcpy(at, h->mine_text, TTI_FAIL_TEXT_BYTES);
         }
@@ -391,7 +396,7 @@ static tt_status check_rows(const tt_exchange *x, const tti_handle *h,
         return protocol_error(x, h, rank, "number of groups", (uint64_t)(uint32_t)header->n_groups,
                               (uint64_t)header->n_entries);
     }
-    uint64_t bytes = head_bytes(header->n_groups, header->n_entries) +
+    uint64_t bytes = head_bytes(x, header->n_groups, header->n_entries) +
                      (uint64_t)header->n_rows * x->layout.row_bytes;
     if (header->bytes != bytes) {
         return protocol_error(x, h, rank, "length", header->bytes, bytes);
@@ -443,14 +448,16 @@ tt_status tti_wire_arrive(tt_exchange *x, tti_handle *h, tti_far_source *far, bo
     }
     TT_TRY(check_rows(x, h, &header, far->message, far->rank));
     const tti_group *group = (const tti_group *)(far->message + TTI_HEADER_BYTES);
+    const int32_t *index = (const int32_t *)(group + header.n_groups);
     h->arrival[far->source_id] =
         (tti_arrival){.has_arrived = true,
                       .group = group,
                       .n_groups = header.n_groups,
                       .n_left = header.n_groups,
                       .n_entries = header.n_entries,
-                      .index = (const int32_t *)(group + header.n_groups),
-                      .rows = far->message + head_bytes(header.n_groups, header.n_entries),
+                      .index = index,
+                      .weight = x->weights_travel ? (const float *)(index + header.n_entries) : NULL,
+                      .rows = far->message + head_bytes(x, header.n_groups, header.n_entries),
                       .row_bytes = x->layout.row_bytes,
                       .back = far->results + TTI_HEADER_BYTES,
                       .back_stride = h->part_bytes,

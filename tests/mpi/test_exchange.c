@@ -1,7 +1,7 @@
 /* test_exchange.c - every y must have the bits of a serial sum, whatever the split into nodes, the owners, the wire, the order of arrival.
  *
  * All inputs are functions of (case, use, source, token, choice), so each rank can compute what its y must be. An owner's "expert" is
- * result[c] = fmaf(row[c], a, b) with a and b of the slot. */
+ * result[c] = fmaf(row[c], a, b) with a and b of the slot; where weights travel, row[c] is the row's value times the weight. */
 /* TEST ranks: 1 2 3 4 5 8 */
 /* TEST timeout: 120 */
 #include "mpi_test.h"
@@ -39,6 +39,7 @@ typedef struct test_case {
     bool odd_values; /* NaN, Inf, denormals, -0 in the payload */
     bool sleeps;     /* some ranks dawdle */
     bool new_maps;   /* another owner map for each use */
+    bool travels;    /* weights go to the owners */
 } test_case;
 
 typedef struct world_case {
@@ -239,6 +240,10 @@ static void compute(world_case *w, int handle, flight *f, const tt_exchange_rows
     float *row = malloc((size_t)c->H * sizeof(*row)), *y = malloc((size_t)c->H * sizeof(*y));
     for (int32_t i = 0; i < rows->n; i++) {
         tt_exchange_get_row(w->x, rows, i, row);
+        CHECK(!rows->weight == !c->travels, "%s: weights where none travel, or none", c->name);
+        for (int64_t h = 0; rows->weight && h < c->H; h++) {
+            row[h] *= rows->weight[i];
+        }
         for (int64_t col = begin; col < end; col++) {
             y[col - begin] = expert(slot, row[col]);
         }
@@ -265,9 +270,11 @@ static void check_y(world_case *w, int handle, const flight *f)
             float row = round_to(c->wire, value_of(w, seed, h)), sum = 0.0f;
             for (int64_t k = 0; k < c->K; k++) {
                 int32_t s = slot_at(w, handle, f->use, w->source_id, t, k);
-                if (s >= 0) {
-                    sum = fmaf(weight_at(w, handle, f->use, w->source_id, t, k),
-                               round_to(c->wire_back, expert(s, row)), sum);
+                float weight = weight_at(w, handle, f->use, w->source_id, t, k);
+                if (s >= 0 && c->travels) { /* after the rounding to the wire */
+                    sum += round_to(c->wire_back, expert(s, row * weight));
+                } else if (s >= 0) {
+                    sum = fmaf(weight, round_to(c->wire_back, expert(s, row)), sum);
                 }
             }
             float got = f->y[t * (c->H + GUARD) + h];
@@ -367,6 +374,7 @@ static void run_case(tt_world *world, const test_case *c, uint64_t seed)
                             .owner = w.owner,
                             .n_owners = w.n_owners,
                             .width = c->width,
+                            .weights_travel = c->travels,
                             .back_columns = c->width > 1 ? w.back_columns : NULL};
     MUST(tt_exchange_create(world, &p, &w.x));
     bool takes_part = w.source_id >= 0 || w.owner_id >= 0;
@@ -430,46 +438,54 @@ static void run_case(tt_world *world, const test_case *c, uint64_t seed)
 static const test_case cases[] = {
     /*name              H  K  T  wire          wire_back    width slots handles uses */
     {"ragged", 64, 4, 9, TT_WIRE_F32, TT_WIRE_F32, 1, 16, 1, 6, ROUTE_RANDOM, TOKENS_RAGGED,
-     ROLES_ALL, 0, 0, 0},
+     ROLES_ALL, 0, 0, 0, 0},
     {"no tokens at all", 7, 2, 4, TT_WIRE_F32, TT_WIRE_F32, 1, 8, 2, 3, ROUTE_RANDOM, TOKENS_NONE,
-     ROLES_ALL, 0, 0, 0},
+     ROLES_ALL, 0, 0, 0, 0},
     {"all to one slot", 127, 3, 16, TT_WIRE_BF16, TT_WIRE_BF16, 1, 9, 2, 3, ROUTE_ONE, TOKENS_MOST,
-     ROLES_ALL, 0, 0, 0},
+     ROLES_ALL, 0, 0, 0, 0},
     {"holes", 33, 4, 8, TT_WIRE_F32, TT_WIRE_BF16, 1, 11, 2, 4, ROUTE_HOLES, TOKENS_RAGGED,
-     ROLES_ALL, 0, 0, 0},
+     ROLES_ALL, 0, 0, 0, 0},
     {"slot twice", 16, 4, 6, TT_WIRE_F32, TT_WIRE_F32, 1, 13, 1, 3, ROUTE_TWICE, TOKENS_MOST,
-     ROLES_ALL, 0, 0, 0},
+     ROLES_ALL, 0, 0, 0, 0},
     {"own rank only", 65, 8, 5, TT_WIRE_BF16, TT_WIRE_F32, 1, 24, 1, 3, ROUTE_OWN, TOKENS_MOST,
-     ROLES_ALL, 0, 0, 0},
+     ROLES_ALL, 0, 0, 0, 0},
     {"last owner only", 5, 2, 5, TT_WIRE_F32, TT_WIRE_F32, 1, 24, 1, 3, ROUTE_LAST, TOKENS_MOST,
-     ROLES_ALL, 0, 0, 0},
+     ROLES_ALL, 0, 0, 0, 0},
     {"one column", 1, 1, 3, TT_WIRE_BF16, TT_WIRE_BF16, 1, 5, 1, 4, ROUTE_RANDOM, TOKENS_RAGGED,
-     ROLES_ALL, 0, 0, 0},
+     ROLES_ALL, 0, 0, 0, 0},
     {"width 2880", 2880, 4, 4, TT_WIRE_BF16, TT_WIRE_BF16, 1, 32, 1, 2, ROUTE_RANDOM, TOKENS_RAGGED,
-     ROLES_ALL, 0, 0, 0},
+     ROLES_ALL, 0, 0, 0, 0},
     {"width 7169", 7169, 2, 2, TT_WIRE_F32, TT_WIRE_F32, 1, 7, 1, 2, ROUTE_RANDOM, TOKENS_MOST,
-     ROLES_ALL, 0, 0, 0},
+     ROLES_ALL, 0, 0, 0, 0},
     {"odd values", 40, 3, 8, TT_WIRE_BF16, TT_WIRE_F32, 1, 8, 1, 3, ROUTE_RANDOM, TOKENS_MOST,
-     ROLES_ALL, 1, 0, 0},
+     ROLES_ALL, 1, 0, 0, 0},
     {"two parts", 67, 4, 7, TT_WIRE_F32, TT_WIRE_F32, 2, 10, 2, 4, ROUTE_HOLES, TOKENS_RAGGED,
-     ROLES_ALL, 0, 0, 0},
+     ROLES_ALL, 0, 0, 0, 0},
     {"two parts, bf16", 30, 8, 7, TT_WIRE_BF16, TT_WIRE_BF16, 2, 10, 3, 3, ROUTE_RANDOM,
-     TOKENS_RAGGED, ROLES_APART, 0, 0, 1},
+     TOKENS_RAGGED, ROLES_APART, 0, 0, 1, 0},
     {"sources and owners apart", 48, 6, 8, TT_WIRE_F32, TT_WIRE_F32, 1, 12, 2, 4, ROUTE_RANDOM,
-     TOKENS_RAGGED, ROLES_APART, 0, 0, 0},
+     TOKENS_RAGGED, ROLES_APART, 0, 0, 0, 0},
     {"odd ranks own", 21, 3, 8, TT_WIRE_F32, TT_WIRE_F32, 1, 12, 2, 4, ROUTE_RANDOM, TOKENS_RAGGED,
-     ROLES_EVEN_OWN, 0, 0, 1},
+     ROLES_EVEN_OWN, 0, 0, 1, 0},
     {"one busy source", 24, 4, 20, TT_WIRE_F32, TT_WIRE_BF16, 1, 2, 2, 4, ROUTE_RANDOM,
-     TOKENS_ONE_SOURCE, ROLES_ALL, 0, 0, 0},
+     TOKENS_ONE_SOURCE, ROLES_ALL, 0, 0, 0, 0},
     {"three handles, sleepers, new maps", 32, 5, 8, TT_WIRE_F32, TT_WIRE_F32, 1, 20, 3, 8,
-     ROUTE_RANDOM, TOKENS_RAGGED, ROLES_ALL, 0, 1, 1},
+     ROUTE_RANDOM, TOKENS_RAGGED, ROLES_ALL, 0, 1, 1, 0},
+    {"weights travel", 37, 3, 9, TT_WIRE_BF16, TT_WIRE_F32, 1, 11, 2, 4, ROUTE_HOLES, TOKENS_RAGGED,
+     ROLES_ALL, 0, 0, 1, 1},
+    {"weights travel, slot twice", 20, 4, 6, TT_WIRE_F32, TT_WIRE_BF16, 1, 13, 1, 3, ROUTE_TWICE,
+     TOKENS_MOST, ROLES_ALL, 0, 0, 0, 1},
+    {"weights travel to two parts", 67, 4, 7, TT_WIRE_BF16, TT_WIRE_BF16, 2, 10, 3, 4, ROUTE_RANDOM,
+     TOKENS_RAGGED, ROLES_APART, 0, 0, 1, 1},
+    {"one choice travels", 33, 1, 9, TT_WIRE_F32, TT_WIRE_F32, 1, 16, 1, 4, ROUTE_RANDOM,
+     TOKENS_RAGGED, ROLES_EVEN_OWN, 1, 0, 0, 1},
 };
 
 /* Uses per handle; fewer where many ranks share few cores. With 2 ranks all splits together see some thousands. */
 enum { SOAK_USES = 300, SOAK_USES_CROWDED = 25, CROWDED = 3 };
 static const test_case soak = {"soak",    12, 2, 4,         TT_WIRE_F32, TT_WIRE_BF16,
                                1,         10, 3, SOAK_USES, ROUTE_HOLES, TOKENS_RAGGED,
-                               ROLES_ALL, 0,  0, 1};
+                               ROLES_ALL, 0,  0, 1, 0};
 
 /* ---- what must be refused ---- */
 
