@@ -25,7 +25,7 @@ TT_API void tt_linear_fini(tt_linear *linear);
 /* Bytes that one product reads. */
 static inline uint64_t tt_linear_bytes(const tt_linear *linear)
 {
-    return linear->bytes;
+    return linear->bytes + (linear->bias ? (uint64_t)linear->N * sizeof(float) : 0);
 }
 /* y[M][ldy] = x[M][ldx] w^T + bias. With compute NULL the caller does it alone. */
 TT_API void tt_linear_run(const tt_linear *linear, tt_stream *compute, const char *name, float *y, int64_t ldy,

@@ -1,6 +1,8 @@
 /* moe.h - feed-forward layers: gated FFN, router, expert bank, and the order of work of one MoE layer.
  *
- *   y = sum over k of weight[k] * expert[k](x)  +  shared(x)         expert(x) = down( silu(gate x) * (up x) )
+ *   y = sum over k of weight[k] * expert[k](x)  +  share * shared(x)         expert(x) = down( act(gate x + b, up x + b) ) + b
+ * act: silu(g) * u, or clamped (tt_activation). The biases b are absent in most models; share is 1, or sigmoid(shared router . x). With
+ * tt_router.weight_on_input it is expert[k](weight[k] * x) instead: the row is rounded to the wire, then multiplied (rounded once) by its expert's rank.
  * While rows fly the shared expert runs in pieces; experts run when all rows that come are here, or when there is nothing else to do.
  * moe knows experts, weights and slots; moving rows is the exchange's. Threads: one thread at a time per object; work is spread over the compute stream. */
 #ifndef TUTTI_MOE_H
@@ -15,21 +17,26 @@
 
 /* ---- router ---- */
 /* Chooses K of E experts from the router's logits z[E] of one token and computes their weights.
- *   s = softmax(z) or sigmoid(z);  c = s + bias (choosing only)
+ *   s = softmax(z), sigmoid(z), or z (..._CHOSEN);  c = s + bias (choosing only)
  *   groups: E is cut in n_groups equal runs; a group's score is its largest c or the sum of its two largest; experts outside the
  *   n_groups_kept best groups are never chosen
- *   chosen = the K largest c, best first, ties to the smaller id;  w = s[chosen];  normalise: w /= (sum of w + eps), summed in order k;  w *= scale
- * Source: arXiv:2412.19437 section 2.1.2; arXiv:2405.04434 section 2.2.
- * In: z[E] is overwritten by s; bias[E] or NULL; work[2 * E]. Out: expert[K], weight[K].
- * Errors: TT_ERR_NUMERIC if a score is NaN. Thread: any. */
+ *   chosen = the K largest c, best first, ties to the smaller id;  w = s[chosen], softmax(z[chosen]) or sigmoid(z[chosen])
+ * or, SPARSEMIXER (no bias, no groups), for each k in turn, m being the largest z not chosen yet:
+ *   w = softmax at chosen[k] over the e not chosen yet with not (m - z[e]) / max(|z[e]|, m) > 2 jitter
+ * then normalise: w /= max(sum of w + eps, floor), summed in order k;  w *= scale
+ * Source: arXiv:2412.19437 section 2.1.2; arXiv:2405.04434 section 2.2; arXiv:2409.12136 section 3.1; MODELS facts 2 and 3.9.
+ * In: z[E] is overwritten; bias[E] or NULL; work[2 * E]. Out: expert[K], weight[K].
+ * Errors: TT_ERR_NUMERIC if a score or weight is not finite. Thread: any. */
 TT_API tt_status tt_router_choose(const tt_router *router, int64_t E, int64_t K, float *z, const float *bias, float *work,
                                   int32_t *expert, float *weight);
 
 /* ---- gated FFN with columns split over TP ranks (dense layers), or whole (shared expert) ---- */
 typedef struct tt_ffn {
-    tt_linear gate, up; /* [F part][H] */
+    tt_linear gate, up; /* [F part][H], each with its bias if it has one */
     tt_linear down;     /* [H part][F] */
     int64_t F, H;
+    tt_activation activation;
+    float limit, alpha; /* of the activation */
 } tt_ffn;
 TT_API void tt_ffn_fini(tt_ffn *ffn);
 
@@ -60,7 +67,7 @@ TT_API tt_status tt_moe_end(tt_moe *moe, int handle, float *y);
 
 /* Rows that reached this rank's slots since create: count[L][n local slots]; for statistics. */
 TT_API const uint64_t *tt_moe_load_counts(const tt_moe *moe, int64_t *n_slots_out);
-/* Weight bytes read by experts, shared and dense FFN products since create. */
+/* Weight bytes read by router, experts, shared and dense FFN products since create. */
 TT_API uint64_t tt_moe_bytes_read(const tt_moe *moe);
 TT_API const tt_exchange *tt_moe_exchange(const tt_moe *moe);
 

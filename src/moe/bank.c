@@ -10,11 +10,11 @@ enum { MIN_JOB_ROWS = 512 }; /* rows computed at once; enough to reuse each weig
 
 static tt_status load_dense(tt_moe *moe, tt_load_params *load, int64_t layer)
 {
-    int64_t f_begin, f_end, h_begin, h_end;
-    tt_layout_columns(moe->arch->F_dense, moe->layout->tp, moe->role->tp_id, &f_begin, &f_end);
-    tt_layout_columns(moe->H, moe->layout->tp, moe->role->tp_id, &h_begin, &h_end);
-    return tti_ffn_load(load, TT_ROLE_GATE, TT_ROLE_UP, TT_ROLE_DOWN, layer, 0, f_begin, f_end,
-                        h_begin, h_end, &moe->layer[layer].dense);
+    tti_ffn_columns part;
+    tt_layout_columns(moe->arch->F_dense, moe->layout->tp, moe->role->tp_id, &part.f_begin,
+                      &part.f_end);
+    tt_layout_columns(moe->H, moe->layout->tp, moe->role->tp_id, &part.h_begin, &part.h_end);
+    return tti_ffn_load(load, &tti_ffn_dense, layer, 0, &part, &moe->layer[layer].dense);
 }
 
 static tt_status load_attention_side(tt_moe *moe, tt_load_params *load, int64_t layer)
@@ -22,11 +22,18 @@ static tt_status load_attention_side(tt_moe *moe, tt_load_params *load, int64_t 
     tti_moe_layer *l = &moe->layer[layer];
     tt_tensor router = tt_model_tensor(load->model, TT_ROLE_ROUTER, layer, 0);
     TT_TRY(tt_load_linear(load, &router, 0, moe->E, &l->router));
-    tt_tensor bias = tt_model_tensor(load->model, TT_ROLE_ROUTER_CHOICE_BIAS, layer, 0);
+    tt_tensor bias = tt_model_tensor(load->model, TT_ROLE_ROUTER_BIAS, layer, 0);
+    TT_TRY(tt_load_vector(load, &bias, 0, moe->E, &l->router.bias));
+    bias = tt_model_tensor(load->model, TT_ROLE_ROUTER_CHOICE_BIAS, layer, 0);
     TT_TRY(tt_load_vector(load, &bias, 0, moe->E, &l->choice_bias));
-    if (moe->arch->F_shared > 0) {
-        TT_TRY(tti_ffn_load(load, TT_ROLE_SHARED_GATE, TT_ROLE_SHARED_UP, TT_ROLE_SHARED_DOWN,
-                            layer, 0, 0, moe->arch->F_shared, 0, moe->H, &l->shared));
+    if (moe->arch->F_shared == 0) {
+        return TT_OK;
+    }
+    tti_ffn_columns whole = {0, moe->arch->F_shared, 0, moe->H};
+    TT_TRY(tti_ffn_load(load, &tti_ffn_shared, layer, 0, &whole, &l->shared));
+    if (moe->arch->shared_gate) {
+        router = tt_model_tensor(load->model, TT_ROLE_SHARED_ROUTER, layer, 0);
+        TT_TRY(tt_load_linear(load, &router, 0, 1, &l->shared_router));
     }
     return TT_OK;
 }
@@ -41,9 +48,7 @@ static tt_status load_experts(tt_moe *moe, tt_load_params *load, int64_t layer)
                             (layer * placement->n_groups + moe->role->group_id) * moe->n_slots;
     for (int64_t s = 0; s < moe->n_slots; s++) {
         if (expert[s] >= 0) {
-            TT_TRY(tti_ffn_load(load, TT_ROLE_EXPERT_GATE, TT_ROLE_EXPERT_UP, TT_ROLE_EXPERT_DOWN,
-                                layer, expert[s], moe->f_begin, moe->f_end, moe->h_begin,
-                                moe->h_end, &l->slot[s]));
+            TT_TRY(tti_ffn_load(load, &tti_ffn_expert, layer, expert[s], &moe->part, &l->slot[s]));
         }
     }
     return TT_OK;
@@ -91,7 +96,7 @@ static void take_all(tt_moe *moe, tt_arena *arena, bool has_moe, bool has_dense)
     moe->job_x = tt_arena_take(arena, rows * moe->H, sizeof(float));
     moe->job_gate = tt_arena_take(arena, rows * moe->F, sizeof(float));
     moe->job_up = tt_arena_take(arena, rows * moe->F, sizeof(float));
-    moe->job_y = tt_arena_take(arena, rows * (moe->h_end - moe->h_begin), sizeof(float));
+    moe->job_y = tt_arena_take(arena, rows * (moe->part.h_end - moe->part.h_begin), sizeof(float));
     moe->load_count = tt_arena_take(arena, moe->L * moe->n_slots, sizeof(uint64_t));
     for (int h = 0; h < layout->n_handles; h++) {
         tti_moe_flight *flight = &moe->flight[h];
@@ -99,6 +104,7 @@ static void take_all(tt_moe *moe, tt_arena *arena, bool has_moe, bool has_dense)
         flight->shared_inner = tt_arena_take(arena, T * F_shared, sizeof(float));
         flight->shared_up = tt_arena_take(arena, T * F_shared, sizeof(float));
         flight->shared_out = tt_arena_take(arena, F_shared ? T * moe->H : 0, sizeof(float));
+        flight->shared_weight = tt_arena_take(arena, moe->arch->shared_gate ? T : 0, sizeof(float));
         flight->group = tt_arena_take(arena, moe->max_groups, sizeof(tt_exchange_rows));
         flight->chosen = tt_arena_take(arena, moe->max_groups, sizeof(tt_exchange_rows));
     }
@@ -183,6 +189,7 @@ static tt_status make_exchange(tt_moe *moe)
         params.n_owners = n_owners;
         params.width = layout->etp;
         params.back_columns = columns;
+        params.weights_travel = moe->arch->router.weight_on_input;
         st = tt_exchange_create(moe->world, &params, &moe->exchange);
         if (st == TT_OK) {
             tt_owner_map map = {n_slots, rank, local};
@@ -269,8 +276,10 @@ tt_status tt_moe_create(const tt_moe_params *params, tt_moe **moe_out)
     if (has_moe && moe->role->group_id >= 0) {
         moe->n_slots = moe->placement->slots_per_group;
         moe->max_groups = moe->n_slots * layout->dp * layout->tp;
-        tt_layout_columns(moe->F, layout->etp, moe->role->etp_id, &moe->f_begin, &moe->f_end);
-        tt_layout_columns(moe->H, layout->etp, moe->role->etp_id, &moe->h_begin, &moe->h_end);
+        tt_layout_columns(moe->F, layout->etp, moe->role->etp_id, &moe->part.f_begin,
+                          &moe->part.f_end);
+        tt_layout_columns(moe->H, layout->etp, moe->role->etp_id, &moe->part.h_begin,
+                          &moe->part.h_end);
     }
     moe->job_rows = layout->max_rows_rank > MIN_JOB_ROWS ? layout->max_rows_rank : MIN_JOB_ROWS;
     st = tt_world_agree(params->world, create_local(moe, params, has_moe, has_dense));
@@ -303,6 +312,7 @@ void tt_moe_destroy(tt_moe **moe_ptr)
         tt_linear_fini(&layer->router);
         tt_memory_free(layer->choice_bias, (size_t)moe->E * sizeof(float));
         tt_ffn_fini(&layer->shared);
+        tt_linear_fini(&layer->shared_router);
         for (int64_t s = 0; layer->slot && s < moe->n_slots; s++) {
             tt_ffn_fini(&layer->slot[s]);
         }

@@ -79,7 +79,12 @@ static void for_rows(expert_pass *pass, int thread_id, int n_threads, row_fn *fn
 
 static void gather_row(expert_pass *pass, const tt_exchange_rows *group, int32_t i, int64_t row)
 {
-    tt_exchange_get_row(pass->moe->exchange, group, i, pass->moe->job_x + row * pass->moe->H);
+    float *x = pass->moe->job_x + row * pass->moe->H;
+    tt_exchange_get_row(pass->moe->exchange, group, i, x);
+    /* The choice's own weight: other experts may have the same row with another. */
+    for (int64_t h = 0; group->weight && h < pass->moe->H; h++) {
+        x[h] *= group->weight[i];
+    }
 }
 
 static void gather_part(void *arg, int thread_id, int n_threads)
@@ -91,7 +96,7 @@ static void put_row(expert_pass *pass, const tt_exchange_rows *group, int32_t i,
 {
     tt_moe *moe = pass->moe;
     tt_exchange_put_result(moe->exchange, pass->handle, group, i,
-                           moe->job_y + row * (moe->h_end - moe->h_begin));
+                           moe->job_y + row * (moe->part.h_end - moe->part.h_begin));
 }
 
 static void put_part(void *arg, int thread_id, int n_threads)
@@ -123,13 +128,13 @@ static void product_part(void *arg, int thread_id, int n_threads)
             return;
         }
         int64_t panel = unit - first_unit, row = moe->job[j].row, n = moe->job[j].n;
-        int64_t h_part = moe->h_end - moe->h_begin;
+        int64_t h_part = moe->part.h_end - moe->part.h_begin;
         float *inner = moe->job_gate + row * moe->F;
         if (pass->is_down) {
             tt_linear_panels(&ffn->down, moe->job_y + row * h_part, h_part, inner, moe->F, n, panel,
                              panel + 1);
         } else {
-            tti_ffn_inner(ffn, inner + moe->f_begin, moe->job_up + row * moe->F + moe->f_begin,
+            tti_ffn_inner(ffn, inner + moe->part.f_begin, moe->job_up + row * moe->F + moe->part.f_begin,
                           moe->F, moe->job_x + row * moe->H, moe->H, n, panel, panel + 1);
         }
         if (polls) {
@@ -165,8 +170,7 @@ static uint64_t count_bytes(const tt_moe *moe, const expert_pass *pass)
 {
     uint64_t bytes = 0;
     for (int64_t j = 0; j < pass->n_jobs; j++) {
-        const tt_ffn *ffn = &pass->layer->slot[moe->job[j].slot];
-        bytes += tt_linear_bytes(&ffn->gate) + tt_linear_bytes(&ffn->up) + tt_linear_bytes(&ffn->down);
+        bytes += tti_ffn_bytes(&pass->layer->slot[moe->job[j].slot]);
     }
     return bytes;
 }

@@ -1,7 +1,15 @@
 /* ffn.c - a gated feed-forward network on packed weights: loading its columns, and the inner half
- *     inner[t][f] = silu(gate[f] . x[t]) * (up[f] . x[t])
- * computed panel by panel, so that gate, up and activation of a panel stay in cache. */
+ *     inner[t][f] = act(gate[f] . x[t] + b, up[f] . x[t] + b)
+ * computed panel by panel, so that gate, up and activation of a panel stay in cache. Dense layers, shared and routed experts are all this. */
 #include "moe_internal.h"
+
+const tti_ffn_roles tti_ffn_dense = {TT_ROLE_GATE,  TT_ROLE_UP,    TT_ROLE_DOWN,
+                                     TT_ROLE_COUNT, TT_ROLE_COUNT, TT_ROLE_COUNT};
+const tti_ffn_roles tti_ffn_shared = {TT_ROLE_SHARED_GATE, TT_ROLE_SHARED_UP, TT_ROLE_SHARED_DOWN,
+                                      TT_ROLE_COUNT,       TT_ROLE_COUNT,     TT_ROLE_COUNT};
+const tti_ffn_roles tti_ffn_expert = {TT_ROLE_EXPERT_GATE,      TT_ROLE_EXPERT_UP,
+                                      TT_ROLE_EXPERT_DOWN,      TT_ROLE_EXPERT_GATE_BIAS,
+                                      TT_ROLE_EXPERT_UP_BIAS,   TT_ROLE_EXPERT_DOWN_BIAS};
 
 void tt_ffn_fini(tt_ffn *ffn)
 {
@@ -12,27 +20,63 @@ void tt_ffn_fini(tt_ffn *ffn)
     ffn->H = 0;
 }
 
-tt_status tti_ffn_load(tt_load_params *load, tt_role gate, tt_role up, tt_role down, int64_t layer,
-                       int64_t expert, int64_t f_begin, int64_t f_end, int64_t h_begin,
-                       int64_t h_end, tt_ffn *ffn)
+/* Outputs [begin, end) of one matrix and of its bias. */
+static tt_status load_part(tt_load_params *load, const tt_tensor *tensor, const tt_tensor *bias,
+                           int64_t begin, int64_t end, tt_linear *linear)
 {
-    tt_tensor tensor = tt_model_tensor(load->model, gate, layer, expert);
-    tt_status st = tt_load_linear(load, &tensor, f_begin, f_end - f_begin, &ffn->gate);
-    if (st == TT_OK) {
-        tensor = tt_model_tensor(load->model, up, layer, expert);
-        st = tt_load_linear(load, &tensor, f_begin, f_end - f_begin, &ffn->up);
+    TT_TRY(tt_load_linear(load, tensor, begin, end - begin, linear));
+    return tt_load_vector(load, bias, begin, end - begin, &linear->bias);
+}
+
+tt_status tti_ffn_load(tt_load_params *load, const tti_ffn_roles *roles, int64_t layer,
+                       int64_t expert, const tti_ffn_columns *columns, tt_ffn *ffn)
+{
+    const struct {
+        tt_role weight, bias;
+        int64_t begin, end;
+        tt_linear *linear;
+    } parts[] = {
+        {roles->gate, roles->gate_bias, columns->f_begin, columns->f_end, &ffn->gate},
+        {roles->up, roles->up_bias, columns->f_begin, columns->f_end, &ffn->up},
+        {roles->down, roles->down_bias, columns->h_begin, columns->h_end, &ffn->down},
+    };
+    tt_tensor tensor = {0};
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        tt_tensor bias = {0};
+        tensor = tt_model_tensor(load->model, parts[i].weight, layer, expert);
+        if (parts[i].bias != TT_ROLE_COUNT) {
+            bias = tt_model_tensor(load->model, parts[i].bias, layer, expert);
+        }
+        tt_status st =
+            load_part(load, &tensor, &bias, parts[i].begin, parts[i].end, parts[i].linear);
+        if (st != TT_OK) {
+            tt_ffn_fini(ffn);
+            return tt_status_trace(st, __FILE__, __LINE__, __func__);
+        }
     }
-    if (st == TT_OK) {
-        tensor = tt_model_tensor(load->model, down, layer, expert);
-        st = tt_load_linear(load, &tensor, h_begin, h_end - h_begin, &ffn->down);
-    }
-    if (st != TT_OK) {
-        tt_ffn_fini(ffn);
-        return tt_status_trace(st, __FILE__, __LINE__, __func__);
-    }
+    const tt_arch *arch = tt_model_arch(load->model);
     ffn->F = tensor.cols;
     ffn->H = tensor.rows;
+    ffn->activation = arch->activation;
+    ffn->limit = arch->activation_limit;
+    ffn->alpha = arch->activation_alpha;
     return TT_OK;
+}
+
+uint64_t tti_ffn_bytes(const tt_ffn *ffn)
+{
+    return tt_linear_bytes(&ffn->gate) + tt_linear_bytes(&ffn->up) + tt_linear_bytes(&ffn->down);
+}
+
+/* inner[T][ld] = act(inner, up[T][ld]), n columns. */
+static void activate(const tt_ffn *ffn, float *inner, const float *up, int64_t ld, int64_t T,
+                     int64_t n)
+{
+    if (ffn->activation == TT_ACTIVATION_CLAMPED) {
+        ttk.clamped_mul_f32(inner, ld, inner, ld, up, ld, T, n, ffn->limit, ffn->alpha);
+    } else {
+        ttk.silu_mul_f32(inner, ld, inner, ld, up, ld, T, n);
+    }
 }
 
 void tti_ffn_inner(const tt_ffn *ffn, float *inner, float *up, int64_t ld, const float *x,
@@ -43,7 +87,7 @@ void tti_ffn_inner(const tt_ffn *ffn, float *inner, float *up, int64_t ld, const
         int64_t n = ffn->gate.N - col < TTK_PANEL ? ffn->gate.N - col : TTK_PANEL;
         tt_linear_panels(&ffn->gate, inner, ld, x, ldx, T, p, p + 1);
         tt_linear_panels(&ffn->up, up, ld, x, ldx, T, p, p + 1);
-        ttk.silu_mul_f32(inner + col, ld, inner + col, ld, up + col, ld, T, n);
+        activate(ffn, inner + col, up + col, ld, T, n);
     }
 }
 

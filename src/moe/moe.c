@@ -39,8 +39,7 @@ tt_status tt_moe_dense(tt_moe *moe, int64_t layer, int64_t T, const float *x, fl
     tti_ffn_run_down(ffn, moe->compute, "dense down", y + h_begin, moe->H, moe->dense_gate, F, T, 0,
                      tt_linear_n_panels(&ffn->down));
     TT_TRY(tt_gather_exec(moe->tp_gather, y, moe->H, out_rect, TT_GATHER_ALL, moe->compute));
-    uint64_t bytes =
-        tt_linear_bytes(&ffn->gate) + tt_linear_bytes(&ffn->up) + tt_linear_bytes(&ffn->down);
+    uint64_t bytes = tti_ffn_bytes(ffn);
     moe->bytes_read += bytes;
     tt_span_end(&span, bytes);
     return TT_OK;
@@ -197,7 +196,7 @@ tt_status tt_moe_end(tt_moe *moe, int handle, float *y)
     tt_span span = tt_span_begin(TT_PHASE_COMBINE, "combine");
     TT_TRY(tt_exchange_combine_end(moe->exchange, handle, y, moe->H, moe->compute));
     if (flight->T > 0 && moe->layer[flight->layer].shared.F > 0) {
-        tt_add_run(moe->compute, "add shared", y, flight->shared_out, flight->T * moe->H);
+        tti_moe_add_shared(moe, flight, y);
     }
     flight->active = false;
     tt_span_end(&span, (uint64_t)flight->T * (uint64_t)moe->H * (uint64_t)moe->K *

@@ -5,14 +5,19 @@
 #include "tutti/memory.h"
 #include "tutti/trace.h"
 
+/* What one rank computes of an FFN: inner columns (outputs of gate and up) and output columns (of down). */
+typedef struct tti_ffn_columns {
+    int64_t f_begin, f_end, h_begin, h_end;
+} tti_ffn_columns;
 
 /* The weights of one feed-forward layer on this rank. */
 typedef struct tti_moe_layer {
     bool is_moe;
     tt_ffn dense;        /* dense layers: this TP rank's columns */
-    tt_linear router;    /* [E][H], attention ranks */
+    tt_linear router;    /* [E][H], with its bias if it has one; attention ranks */
     float *choice_bias;  /* choice_bias[E] or NULL, owned */
     tt_ffn shared;       /* attention ranks; F = 0 if the model has none */
+    tt_linear shared_router; /* [1][H]; N = 0 if the shared expert counts whole */
     tt_ffn *slot;        /* slot[n_slots]: this rank's column part of each expert; empty slots have F = 0 */
 } tti_moe_layer;
 
@@ -27,6 +32,7 @@ typedef struct tti_moe_flight {
     float *shared_inner; /* [max_tokens][F_shared]: activations of the shared expert */
     float *shared_up;    /* work of the same shape */
     float *shared_out;   /* [max_tokens][H] */
+    float *shared_weight; /* [max_tokens], of shared_out; where the model has a shared router */
     int shared_done;     /* pieces done, of 2 * TTI_SHARED_PIECES */
     tt_exchange_rows *group;  /* group[max_groups]: landed and not yet computed */
     int64_t n_groups;
@@ -53,7 +59,7 @@ struct tt_moe {
     int64_t L, H, E, K, F; /* L with MTP layers that are loaded */
     int64_t n_slots;       /* local */
     int32_t own_source_id; /* this rank among the exchange's sources; -1 = none */
-    int64_t f_begin, f_end, h_begin, h_end; /* this ETP part's inner and output columns */
+    tti_ffn_columns part; /* this ETP part's inner and output columns */
     tti_moe_layer *layer;  /* layer[L] */
     tt_exchange *exchange; /* NULL if no layer is MoE */
     tt_gather *tp_gather;  /* dense layers */
@@ -83,9 +89,15 @@ struct tt_moe {
 };
 
 /* ---- ffn.c ---- */
-/* Loads columns [f_begin, f_end) of gate and up, and rows [h_begin, h_end) of down. */
-tt_status tti_ffn_load(tt_load_params *load, tt_role gate, tt_role up, tt_role down, int64_t layer, int64_t expert, int64_t f_begin,
-                       int64_t f_end, int64_t h_begin, int64_t h_end, tt_ffn *ffn);
+/* Where its tensors are; TT_ROLE_COUNT where it has no bias. */
+typedef struct tti_ffn_roles {
+    tt_role gate, up, down, gate_bias, up_bias, down_bias;
+} tti_ffn_roles;
+extern const tti_ffn_roles tti_ffn_dense, tti_ffn_shared, tti_ffn_expert;
+/* Loads those columns with their biases. On an error ffn is empty. */
+tt_status tti_ffn_load(tt_load_params *load, const tti_ffn_roles *roles, int64_t layer, int64_t expert, const tti_ffn_columns *columns, tt_ffn *ffn);
+/* Bytes that one pass through it reads. */
+uint64_t tti_ffn_bytes(const tt_ffn *ffn);
 /* Columns [panel_begin, panel_end) (in panels of this part) of inner[T][ld]; up[T][ld] is work. x[T][ldx]. */
 void tti_ffn_inner(const tt_ffn *ffn, float *inner, float *up, int64_t ld, const float *x, int64_t ldx, int64_t T, int64_t panel_begin,
                    int64_t panel_end);
@@ -103,5 +115,7 @@ tt_status tti_moe_run_experts(tt_moe *moe, int handle, tti_moe_flight *flight, t
 /* ---- shared.c ---- */
 /* Does the next piece of the shared expert; false if none is left. */
 bool tti_moe_shared_piece(tt_moe *moe, tti_moe_flight *flight);
+/* y[T][H] += the shared expert's output, times its weight if it has one; all its pieces are done. */
+void tti_moe_add_shared(tt_moe *moe, const tti_moe_flight *flight, float *y);
 
 #endif

@@ -3,6 +3,7 @@
 #include "tutti/moe.h"
 #include "ttk.h"
 #include <math.h>
+#include <string.h>
 
 /* The score of one group of `size` consecutive choosing scores. */
 static float group_score(tt_group_score kind, const float *c, int64_t size)
@@ -47,13 +48,47 @@ static void mask_groups(const tt_router *router, int64_t E, float *c, float *sco
     }
 }
 
-tt_status tt_router_choose(const tt_router *router, int64_t E, int64_t K, float *z,
-                           const float *bias, float *work, int32_t *expert, float *weight)
+/* c = z without the first k chosen experts. */
+static void copy_unchosen(float *c, const float *z, int64_t E, const int32_t *expert, int64_t k)
+{
+    memcpy(c, z, (size_t)E * sizeof(*c));
+    for (int64_t i = 0; i < k; i++) {
+        c[expert[i]] = -INFINITY;
+    }
+}
+
+/* K experts one after the other, each by a softmax over those not chosen yet whose logits are near the best of them. c[E] is work. */
+static tt_status choose_near_best(const tt_router *router, int64_t E, int64_t K, const float *z,
+                                  float *c, int32_t *expert, float *weight)
+{
+    for (int64_t e = 0; e < E; e++) {
+        TT_CHECK(isfinite(z[e]), TT_ERR_NUMERIC, "the router's logit of expert %lld is not a number",
+                 (long long)e);
+    }
+    for (int64_t k = 0; k < K; k++) {
+        copy_unchosen(c, z, E, expert, k);
+        ttk.topk_f32(&expert[k], c, E, 1);
+        float best = z[expert[k]];
+        for (int64_t e = 0; e < E; e++) {
+            float magnitude = fabsf(z[e]) > best ? fabsf(z[e]) : best;
+            if ((best - z[e]) / magnitude > 2.0f * router->jitter) { /* 0 / 0 is not */
+                c[e] = -INFINITY;
+            }
+        }
+        ttk.softmax_f32(c, E);
+        weight[k] = c[expert[k]];
+    }
+    return TT_OK;
+}
+
+/* K experts at once by their scores or logits. */
+static tt_status choose_best(const tt_router *router, int64_t E, int64_t K, float *z,
+                             const float *bias, float *work, int32_t *expert, float *weight)
 {
     float *c = work, *score = work + E; /* score[n_groups], n_groups <= E */
     if (router->score == TT_SCORE_SIGMOID) {
         ttk.sigmoid_f32(z, E);
-    } else {
+    } else if (router->score == TT_SCORE_SOFTMAX) {
         ttk.softmax_f32(z, E);
     }
     for (int64_t e = 0; e < E; e++) {
@@ -65,16 +100,36 @@ tt_status tt_router_choose(const tt_router *router, int64_t E, int64_t K, float 
         mask_groups(router, E, c, score);
     }
     ttk.topk_f32(expert, c, E, K);
-    float sum = 0.0f;
     for (int64_t k = 0; k < K; k++) {
         weight[k] = z[expert[k]];
+    }
+    if (router->score == TT_SCORE_SOFTMAX_CHOSEN) {
+        ttk.softmax_f32(weight, K);
+    } else if (router->score == TT_SCORE_SIGMOID_CHOSEN) {
+        ttk.sigmoid_f32(weight, K);
+    }
+    return TT_OK;
+}
+
+tt_status tt_router_choose(const tt_router *router, int64_t E, int64_t K, float *z,
+                           const float *bias, float *work, int32_t *expert, float *weight)
+{
+    TT_TRY(router->score == TT_SCORE_SPARSEMIXER
+               ? choose_near_best(router, E, K, z, work, expert, weight)
+               : choose_best(router, E, K, z, bias, work, expert, weight));
+    float sum = 0.0f;
+    for (int64_t k = 0; k < K; k++) {
         sum += weight[k];
     }
+    float divisor = sum + router->normalise_eps;
+    divisor = divisor > router->normalise_floor ? divisor : router->normalise_floor;
     for (int64_t k = 0; k < K; k++) {
         if (router->normalise) {
-            weight[k] /= sum + router->normalise_eps;
+            weight[k] /= divisor;
         }
         weight[k] *= router->scale;
+        TT_CHECK(isfinite(weight[k]), TT_ERR_NUMERIC,
+                 "the router's weight of expert %d is not a number", expert[k]);
     }
     return TT_OK;
 }

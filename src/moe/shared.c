@@ -1,7 +1,20 @@
 /* shared.c - the shared expert in pieces: what there is to do while rows and results fly. The first half of the pieces are panels of gate
- * and up, the second half panels of down. */
+ * and up, the second half panels of down; the first also finds the weight of its output, sigmoid(shared router . x), where the model has one. */
 #include "moe_internal.h"
 #include "tutti/trace.h"
+
+/* A chain over k like all products; the one output column is the weight. */
+static uint64_t find_weights(tt_moe *moe, tti_moe_flight *flight)
+{
+    const tt_linear *router = &moe->layer[flight->layer].shared_router;
+    if (router->N == 0) {
+        return 0;
+    }
+    tt_linear_run(router, moe->compute, "shared router", flight->shared_weight, 1, flight->x, moe->H,
+                  flight->T);
+    ttk.sigmoid_f32(flight->shared_weight, flight->T);
+    return tt_linear_bytes(router);
+}
 
 bool tti_moe_shared_piece(tt_moe *moe, tti_moe_flight *flight)
 {
@@ -22,10 +35,39 @@ bool tti_moe_shared_piece(tt_moe *moe, tti_moe_flight *flight)
         tti_ffn_run_inner(shared, moe->compute, "shared gate up", flight->shared_inner,
                           flight->shared_up, shared->F, flight->x, flight->T, begin, end);
     }
-    flight->shared_done++;
+    uint64_t bytes = flight->shared_done == 0 ? find_weights(moe, flight) : 0;
     uint64_t panel_bytes = ttk_panel_bytes(&first->format, first->K);
-    uint64_t bytes = (uint64_t)(end - begin) * panel_bytes * (is_down ? 1 : 2);
+    panel_bytes += is_down ? 0 : ttk_panel_bytes(&shared->up.format, shared->up.K);
+    bytes += (uint64_t)(end - begin) * panel_bytes;
+    flight->shared_done++;
     moe->bytes_read += bytes;
     tt_span_end(&span, bytes);
     return true;
+}
+
+typedef struct add_task {
+    const tti_moe_flight *flight;
+    float *y; /* y[T][H] */
+    int64_t H;
+} add_task;
+
+static void add_part(void *arg, int thread_id, int n_threads)
+{
+    const add_task *task = arg;
+    int64_t begin, end;
+    tt_split(task->flight->T, n_threads, thread_id, &begin, &end);
+    for (int64_t t = begin; t < end; t++) {
+        ttk.axpy_f32(task->y + t * task->H, task->flight->shared_weight[t],
+                     task->flight->shared_out + t * task->H, task->H);
+    }
+}
+
+void tti_moe_add_shared(tt_moe *moe, const tti_moe_flight *flight, float *y)
+{
+    if (moe->layer[flight->layer].shared_router.N == 0) {
+        tt_add_run(moe->compute, "add shared", y, flight->shared_out, flight->T * moe->H);
+        return;
+    }
+    add_task task = {flight, y, moe->H};
+    tt_stream_run(moe->compute, "add shared", add_part, &task);
 }

@@ -108,7 +108,11 @@ static uint64_t dense_ffn_bytes(const view *v, int64_t layer)
     uint64_t bytes = 0;
     if (a->E > 0 && a->layer[layer].is_moe) {
         bytes = matrix(v, TT_ROLE_ROUTER, layer, 0, a->E, a->H);
+        bytes = tti_plan_add(bytes, vector(v, TT_ROLE_ROUTER_BIAS, layer, a->E));
         bytes = tti_plan_add(bytes, vector(v, TT_ROLE_ROUTER_CHOICE_BIAS, layer, a->E));
+        if (a->F_shared > 0 && a->shared_gate) {
+            bytes = tti_plan_add(bytes, matrix(v, TT_ROLE_SHARED_ROUTER, layer, 0, 1, a->H));
+        }
         /* Whole on every rank: its rows are dealt, so each rank runs other rows through all of it.
          * */
         bytes = tti_plan_add(bytes, matrix(v, TT_ROLE_SHARED_GATE, layer, 0, a->F_shared, a->H));
@@ -171,6 +175,9 @@ uint64_t tti_plan_expert_bytes(const tt_model *model, const tt_layout *layout, i
             bytes = tti_plan_add(bytes, matrix(&v, TT_ROLE_EXPERT_GATE, layer, e, inner, a->H));
             bytes = tti_plan_add(bytes, matrix(&v, TT_ROLE_EXPERT_UP, layer, e, inner, a->H));
             bytes = tti_plan_add(bytes, matrix(&v, TT_ROLE_EXPERT_DOWN, layer, e, outer, a->F));
+            bytes = tti_plan_add(bytes, vector(&v, TT_ROLE_EXPERT_GATE_BIAS, layer, inner));
+            bytes = tti_plan_add(bytes, vector(&v, TT_ROLE_EXPERT_UP_BIAS, layer, inner));
+            bytes = tti_plan_add(bytes, vector(&v, TT_ROLE_EXPERT_DOWN_BIAS, layer, outer));
         }
     }
     return bytes;
@@ -263,7 +270,7 @@ static uint64_t work_bytes(const view *v)
         int64_t width = 4 * a->H + q_width + kv_width + heads_width + 2 * a->F_dense + a->E;
         floats = tti_plan_area(layout->max_rows_group, width);
         floats = tti_plan_add(floats, tti_plan_area((int64_t)layout->n_handles * layout->max_rows_rank,
-                                                    2 * a->F_shared + a->H));
+                                                    2 * a->F_shared + a->H + 1));
         floats = tti_plan_add(floats, tti_plan_area(HEAD_ROWS, a->V + a->H));
         floats = tti_plan_add(floats, tti_plan_area(2 * SAMPLERS, a->V));
         /* Rotary tables. */

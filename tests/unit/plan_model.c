@@ -122,6 +122,14 @@ static bool is_present(const tt_model *model, tt_role role, int64_t layer)
         return is_moe;
     case TT_ROLE_ROUTER_CHOICE_BIAS:
         return is_moe && a->router.choice_bias;
+    case TT_ROLE_ROUTER_BIAS:
+        return is_moe && a->router.logit_bias;
+    case TT_ROLE_EXPERT_GATE_BIAS:
+    case TT_ROLE_EXPERT_UP_BIAS:
+    case TT_ROLE_EXPERT_DOWN_BIAS:
+        return is_moe && a->expert_bias;
+    case TT_ROLE_SHARED_ROUTER:
+        return is_moe && a->shared_gate;
     case TT_ROLE_SHARED_GATE:
     case TT_ROLE_SHARED_UP:
     case TT_ROLE_SHARED_DOWN:

@@ -104,7 +104,33 @@ static void biases_and_whole_norms_are_counted(void **state)
     model.arch.qk_norm = TT_QK_NORM_NONE;
     model.arch.router.choice_bias = true; /* in the one MoE layer */
     assert_int_equal(memory_of(&model, layout, 1).dense_bytes - plain, 8 * 4);
+    model.arch.router.logit_bias = true;
+    assert_int_equal(memory_of(&model, layout, 1).dense_bytes - plain, 2 * 8 * 4);
+    model.arch.shared_gate = true; /* one row */
+    assert_int_equal(memory_of(&model, layout, 1).dense_bytes - plain,
+                     2 * 8 * 4 + packed(1, 64, 2));
     tt_layout_destroy(&layout);
+}
+
+/* Of the 8 experts of the one MoE layer: inner and outer columns, split over a group's two ranks. */
+static void biases_of_experts_are_counted(void **state)
+{
+    (void)state;
+    tt_model model;
+    plan_model_small(&model);
+    for (int etp = 1; etp <= 2; etp++) {
+        tt_layout_params params = {.n_ranks = 2, .dp = 2, .tp = 1, .etp = etp};
+        tt_layout *layout = create(&model, &params);
+        int64_t sum = 0;
+        for (int rank = 0; rank < 2; rank++) {
+            model.arch.expert_bias = false;
+            uint64_t plain = memory_of(&model, layout, rank).expert_bytes;
+            model.arch.expert_bias = true;
+            sum += (int64_t)(memory_of(&model, layout, rank).expert_bytes - plain);
+        }
+        assert_int_equal(sum, 8 * (48 + 48 + 64) * 4);
+        tt_layout_destroy(&layout);
+    }
 }
 
 /* Experts are held exactly once over all groups and column parts, whatever the layout. */
@@ -415,6 +441,7 @@ int main(void)
         cmocka_unit_test(packed_bytes_follow_the_format),
         cmocka_unit_test(one_rank_holds_the_sum_of_all_shapes),
         cmocka_unit_test(biases_and_whole_norms_are_counted),
+        cmocka_unit_test(biases_of_experts_are_counted),
         cmocka_unit_test(experts_add_up_to_the_model),
         cmocka_unit_test(tensor_parallel_parts_add_up),
         cmocka_unit_test(kv_per_token_counts_repeated_heads),

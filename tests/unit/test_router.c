@@ -1,4 +1,5 @@
-/* test_router.c - choosing experts: groups, ties, bias, scaling, and what may not be a number. */
+/* test_router.c - choosing experts: groups, ties, bias, scaling, every way to score, and what may not be a number; against stored answers of
+ * the published formulas (tests/golden/router) and against brute force in double precision. */
 #include "../../src/moe/moe_internal.h"
 #include <math.h>
 #include <setjmp.h>
@@ -7,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
+#include <jansson.h>
+#include <stdio.h>
 #include "tutti/cpu.h"
 
 enum { MAX_E = 512, MAX_K = 16 };
@@ -200,6 +203,185 @@ static void random_routers_agree_with_brute_force(void **state)
     }
 }
 
+/* ---- every way to score ---- */
+
+static tt_score score_of(const char *kind)
+{
+    static const char *const names[] = {[TT_SCORE_SOFTMAX] = "softmax",
+                                        [TT_SCORE_SIGMOID] = "sigmoid",
+                                        [TT_SCORE_SOFTMAX_CHOSEN] = "softmax_chosen",
+                                        [TT_SCORE_SIGMOID_CHOSEN] = "sigmoid_chosen",
+                                        [TT_SCORE_SPARSEMIXER] = "sparsemixer"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (strcmp(names[i], kind) == 0) {
+            return (tt_score)i;
+        }
+    }
+    fail_msg("no score %s", kind);
+    return TT_SCORE_SOFTMAX;
+}
+
+static float number_of(const json_t *object, const char *key, double absent)
+{
+    const json_t *value = json_object_get(object, key);
+    return (float)(value ? json_number_value(value) : absent);
+}
+
+/* Fills from an array of numbers; returns how many. */
+static int64_t floats_of(const json_t *array, float *to)
+{
+    size_t n = json_array_size(array);
+    assert_true(n <= MAX_E);
+    for (size_t i = 0; i < n; i++) {
+        to[i] = (float)json_number_value(json_array_get(array, i));
+    }
+    return (int64_t)n;
+}
+
+/* exp, a sum of at most 128 and a few roundings, on either side: some ulp. */
+static bool is_near(float got, double want)
+{
+    return fabs((double)got - want) <= 4e-6 * fabs(want);
+}
+
+static void stored_answers_are_met(void **state)
+{
+    (void)state;
+    char path[4096];
+    const char *top = getenv("top_srcdir");
+    snprintf(path, sizeof(path), "%s/tests/golden/router/cases.json", top ? top : ".");
+    json_t *cases = json_load_file(path, 0, NULL);
+    assert_true(json_array_size(cases) > 50);
+    bool is_seen[TT_SCORE_SPARSEMIXER + 1] = {false};
+    for (size_t i = 0; i < json_array_size(cases); i++) {
+        const json_t *c = json_array_get(cases, i), *ids = json_object_get(c, "expert");
+        tt_router router = {.score = score_of(json_string_value(json_object_get(c, "kind")))};
+        router.n_groups = (int64_t)number_of(c, "groups", 1);
+        router.n_groups_kept = (int64_t)number_of(c, "kept", 1);
+        router.group_score = TT_GROUP_TOP2_SUM;
+        router.normalise = json_is_true(json_object_get(c, "normalise"));
+        router.normalise_eps = number_of(c, "eps", 0);
+        router.normalise_floor = number_of(c, "floor", 0);
+        router.scale = number_of(c, "scale", 1);
+        router.jitter = number_of(c, "jitter", 0);
+        float z[MAX_E], bias[MAX_E], want[MAX_E], weight[MAX_K];
+        int32_t expert[MAX_K];
+        int64_t E = floats_of(json_object_get(c, "z"), z);
+        int64_t K = floats_of(json_object_get(c, "weight"), want);
+        bool is_biased = floats_of(json_object_get(c, "bias"), bias) == E;
+        choose(&router, E, K, z, is_biased ? bias : NULL, expert, weight);
+        for (int64_t k = 0; k < K; k++) {
+            assert_int_equal(expert[k], json_integer_value(json_array_get(ids, (size_t)k)));
+            assert_true(is_near(weight[k], (double)want[k]));
+        }
+        is_seen[router.score] = true;
+    }
+    for (int s = 0; s <= TT_SCORE_SPARSEMIXER; s++) {
+        assert_true(is_seen[s]);
+    }
+    json_decref(cases);
+}
+
+/* The share of `at` in a softmax over z, less those that are left out. */
+static double share(const float *z, int64_t E, const bool *out, int64_t at)
+{
+    double sum = 0;
+    for (int64_t e = 0; e < E; e++) {
+        sum += out[e] ? 0.0 : exp((double)z[e] - (double)z[at]);
+    }
+    return 1.0 / sum;
+}
+
+/* By the words of tt_score: the largest logit that is left, K times, and its weight in double. */
+static void brute_force(const tt_router *router, int64_t E, int64_t K, const float *z,
+                        int32_t *expert, double *weight)
+{
+    bool none[MAX_E] = {false}, is_taken[MAX_E] = {false}, is_out[MAX_E];
+    double sum = 0, among = 0;
+    for (int64_t k = 0; k < K; k++) {
+        int64_t best = -1;
+        for (int64_t e = 0; e < E; e++) {
+            if (!is_taken[e] && (best < 0 || z[e] > z[best])) {
+                best = e;
+            }
+        }
+        for (int64_t e = 0; e < E; e++) {
+            double m = (double)z[best], far = (m - (double)z[e]) / fmax(fabs((double)z[e]), m);
+            is_out[e] = is_taken[e] || far > 2.0 * (double)router->jitter;
+        }
+        expert[k] = (int32_t)best;
+        weight[k] = router->score == TT_SCORE_SOFTMAX       ? share(z, E, none, best)
+                    : router->score == TT_SCORE_SPARSEMIXER ? share(z, E, is_out, best)
+                    : router->score == TT_SCORE_SOFTMAX_CHOSEN
+                        ? exp((double)z[best] - (double)z[expert[0]])
+                        : 1.0 / (1.0 + exp(-(double)z[best]));
+        is_taken[best] = true;
+        among += weight[k];
+    }
+    for (int64_t k = 0; k < K; k++) {
+        weight[k] /= router->score == TT_SCORE_SOFTMAX_CHOSEN ? among : 1.0;
+        sum += weight[k];
+    }
+    sum = fmax(sum + (double)router->normalise_eps, (double)router->normalise_floor);
+    for (int64_t k = 0; k < K; k++) {
+        weight[k] *= (double)router->scale / (router->normalise ? sum : 1.0);
+    }
+}
+
+static void weights_of_every_score_agree_with_brute_force(void **state)
+{
+    (void)state;
+    srand(11);
+    for (int round = 0; round < 5000; round++) {
+        tt_router router = {.score = (tt_score)(rand() % (TT_SCORE_SPARSEMIXER + 1)),
+                            .n_groups = 1,
+                            .n_groups_kept = 1,
+                            .normalise = rand() % 2,
+                            .normalise_eps = rand() % 2 ? 1e-20f : 0.0f,
+                            .normalise_floor = rand() % 2 ? 1e-12f : 0.7f,
+                            .scale = rand() % 2 ? 1.0f : 2.827f,
+                            .jitter = 0.0103f}; /* no ratio of the logits below lies at 0.0206 */
+        int64_t E = 2 + rand() % 63, most = E < 8 ? E : 8;
+        int64_t K = router.score == TT_SCORE_SPARSEMIXER ? 2 : 1 + rand() % most;
+        float z[64], weight[8];
+        double want[8], step = rand() % 2 ? 0.03125 : 0.25;
+        int32_t expert[8], ids[8];
+        for (int64_t e = 0; e < E; e++) {
+            z[e] = (float)((rand() % 64 - 32) * step); /* many ties, both signs */
+        }
+        brute_force(&router, E, K, z, ids, want);
+        choose(&router, E, K, z, NULL, expert, weight);
+        for (int64_t k = 0; k < K; k++) {
+            assert_int_equal(expert[k], ids[k]);
+            assert_true(is_near(weight[k], want[k]));
+        }
+    }
+}
+
+static void nothing_but_numbers_passes_any_score(void **state)
+{
+    (void)state;
+    static const float bad[] = {NAN, INFINITY};
+    for (int s = 0; s <= TT_SCORE_SPARSEMIXER; s++) {
+        for (size_t i = 0; i < 2; i++) {
+            tt_router router = {.score = (tt_score)s, .n_groups = 1, .scale = 1.0f, .jitter = 0.01f};
+            float z[4] = {0, 1, bad[i], 2}, work[8], weight[2];
+            int32_t expert[2];
+            tt_status st = tt_router_choose(&router, 4, 2, z, NULL, work, expert, weight);
+            if (i == 1 && s == TT_SCORE_SIGMOID) { /* of an infinity it is 1 */
+                assert_int_equal(st, TT_OK);
+            } else {
+                assert_int_equal(st, TT_ERR_NUMERIC);
+            }
+        }
+    }
+    /* Chosen by a bias, all scores 0 and nothing to add: their shares are no numbers. */
+    tt_router router = {.score = TT_SCORE_SOFTMAX, .n_groups = 1, .scale = 1.0f, .normalise = true};
+    float z[3] = {-200, -200, 0}, bias[3] = {2, 2, 0}, work[6], weight[2];
+    int32_t expert[2];
+    assert_int_equal(tt_router_choose(&router, 3, 2, z, bias, work, expert, weight), TT_ERR_NUMERIC);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -211,6 +393,9 @@ int main(void)
         cmocka_unit_test(ties_go_to_the_smaller_id),
         cmocka_unit_test(nan_is_refused),
         cmocka_unit_test(random_routers_agree_with_brute_force),
+        cmocka_unit_test(stored_answers_are_met),
+        cmocka_unit_test(weights_of_every_score_agree_with_brute_force),
+        cmocka_unit_test(nothing_but_numbers_passes_any_score),
     };
     ttk_init(tt_cpu_flags());
     cmocka_set_message_output(CM_OUTPUT_TAP);
