@@ -32,11 +32,11 @@ floor_of() {
 # The room of a public header.
 room_of_header() {
     case $1 in
-    compiler | status | log | memory | topology | stream | trace | options | cpu | linear) echo base ;;
+    compiler | status | log | memory | shared_memory | topology | stream | trace | options | cpu | linear) echo base ;;
     model | load | tokenizer) echo model ;;
     plan) echo plan ;;
     balance) echo balance ;;
-    comm | comm_mpi | exchange) echo comm ;;
+    comm | comm_mpi | exchange | relay | share) echo comm ;;
     moe) echo moe ;;
     attention) echo attention ;;
     engine) echo engine ;;

@@ -16,6 +16,8 @@
 #include "tutti/tokenizer.h"
 #include "tutti/plan.h"
 #include "tutti/relay.h"
+#include "tutti/share.h"
+#include "tutti/shared_memory.h"
 #include "tutti/comm.h"
 #include "tutti/exchange.h"
 #include "tutti/balance.h"

@@ -1,0 +1,109 @@
+/* shared_memory.c - memfd: no name that could stay behind or collide, no size limit of /dev/shm, and huge pages. Others reach it through
+ * /proc/PID/fd, which the kernel allows between processes of one user. */
+#define _GNU_SOURCE /* memfd_create, MAP_ANONYMOUS, madvise */
+#include "tutti/shared_memory.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <numa.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "tutti/log.h"
+
+static const size_t HUGE_BYTES = (size_t)2 << 20;
+
+/* Maps fd at a multiple of a huge page. */
+static tt_status map(const char *what, int fd, int protection, tt_shared_memory *memory)
+{
+    size_t room = memory->bytes + HUGE_BYTES;
+    unsigned char *raw = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    TT_CHECK(raw != MAP_FAILED, TT_ERR_NOMEM, "%s: no address space for %zu bytes: %s", what, memory->bytes, strerror(errno));
+    size_t before = (HUGE_BYTES - (uintptr_t)raw % HUGE_BYTES) % HUGE_BYTES;
+    unsigned char *base = raw + before;
+    if (before > 0) {
+        munmap(raw, before);
+    }
+    munmap(base + memory->bytes, room - before - memory->bytes);
+    if (mmap(base, memory->bytes, protection, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
+        int error = errno;
+        munmap(base, memory->bytes);
+        return TT_FAIL(TT_ERR_NOMEM, "%s: cannot map %zu bytes: %s", what, memory->bytes, strerror(error));
+    }
+    memory->base = base;
+    memory->is_mapped = true;
+    return TT_OK;
+}
+
+/* A file of memory->bytes; -1 with errno. */
+static int make_file(size_t bytes, unsigned flags)
+{
+    int fd = memfd_create("tutti", MFD_CLOEXEC | flags);
+    if (fd >= 0 && ftruncate(fd, (off_t)bytes) != 0) {
+        int error = errno;
+        close(fd);
+        errno = error;
+        return -1;
+    }
+    return fd;
+}
+
+tt_status tt_shared_memory_init(const char *what, size_t bytes, tt_shared_memory *memory)
+{
+    *memory = (tt_shared_memory){.fd = -1};
+    TT_CHECK(bytes <= PTRDIFF_MAX - 2 * HUGE_BYTES, TT_ERR_NOMEM, "%s: cannot allocate %zu bytes", what, bytes);
+    memory->bytes = (bytes + HUGE_BYTES - 1) / HUGE_BYTES * HUGE_BYTES;
+    memory->bytes = memory->bytes ? memory->bytes : HUGE_BYTES;
+    /* The mapping reserves the pool's pages, so a pool that is too small says so here and not by a signal later. */
+    int fd = make_file(memory->bytes, MFD_HUGETLB);
+    if (fd >= 0 && map(what, fd, PROT_READ | PROT_WRITE, memory) != TT_OK) {
+        close(fd);
+        fd = -1;
+    }
+    if (fd < 0) {
+        fd = make_file(memory->bytes, 0);
+        TT_CHECK(fd >= 0, TT_ERR_NOMEM, "%s: no shared memory of %zu bytes: %s", what, memory->bytes, strerror(errno));
+        tt_status st = map(what, fd, PROT_READ | PROT_WRITE, memory);
+        if (st != TT_OK) {
+            close(fd);
+            return st;
+        }
+        if (madvise(memory->base, memory->bytes, MADV_HUGEPAGE) != 0) {
+            tt_log(TT_LOG_DEBUG, "%s: no huge pages: %s", what, strerror(errno));
+        }
+    }
+    memory->fd = fd;
+    if (numa_available() >= 0 && numa_num_configured_nodes() > 1) {
+        numa_interleave_memory(memory->base, memory->bytes, numa_all_nodes_ptr);
+    }
+    return TT_OK;
+}
+
+tt_status tt_shared_memory_open(const char *what, long pid, int fd, size_t bytes, tt_shared_memory *memory)
+{
+    char path[64];
+    struct stat info;
+    *memory = (tt_shared_memory){.fd = -1, .bytes = bytes};
+    snprintf(path, sizeof(path), "/proc/%ld/fd/%d", pid, fd);
+    int other = open(path, O_RDONLY | O_CLOEXEC);
+    TT_CHECK(other >= 0, TT_ERR_UNSUPPORTED, "%s: memory of process %ld cannot be opened: %s", what, pid, strerror(errno));
+    /* In another process name space the number may be somebody else's. */
+    tt_status st = fstat(other, &info) == 0 && (size_t)info.st_size == bytes
+                       ? map(what, other, PROT_READ, memory)
+                       : TT_FAIL(TT_ERR_UNSUPPORTED, "%s: process %ld is another one here", what, pid);
+    close(other);
+    return st;
+}
+
+void tt_shared_memory_fini(tt_shared_memory *memory)
+{
+    if (memory->is_mapped) {
+        munmap(memory->base, memory->bytes);
+        if (memory->fd >= 0) {
+            close(memory->fd);
+        }
+    }
+    *memory = (tt_shared_memory){.fd = -1};
+}
