@@ -81,27 +81,52 @@ static inline ttk_quant_shape ttk_quant_shape_of(const ttk_format *format, int64
     return s;
 }
 
-/* Where group g of a panel lies: bytes from the start of the panel. */
+/* Where a group of a panel lies: bytes from the start of the panel. */
 typedef struct ttk_quant_place {
     size_t super_scale, super_shift, scale, shift, codes;
-    int64_t n_k; /* its inputs */
-    bool starts_run;
+    int64_t g, in_run; /* the group, and its number in its run */
+    int64_t n_k;       /* its inputs */
 } ttk_quant_place;
+
+/* Group g, which is the first of its run; the run begins at `begin`. */
+static inline ttk_quant_place ttk_quant_run_at(const ttk_quant_shape *shape, int64_t g,
+                                               size_t begin)
+{
+    int64_t groups_left = shape->G - g, k_left = shape->K - g * shape->group;
+    ttk_quant_place p = {.super_scale = begin, .g = g};
+    p.super_shift = begin + TTK_SUPER_BYTES;
+    p.scale = begin + shape->super;
+    p.shift = p.scale + shape->scale;
+    p.codes = begin + ttk_quant_header(shape, groups_left < shape->run ? groups_left : shape->run);
+    p.n_k = k_left < shape->group ? k_left : shape->group;
+    return p;
+}
+
+/* From a group to the next. */
+static inline void ttk_quant_advance(const ttk_quant_shape *shape, ttk_quant_place *place)
+{
+    if (place->in_run + 1 == shape->run) {
+        *place = ttk_quant_run_at(shape, place->g + 1, place->super_scale + shape->run_bytes);
+        return;
+    }
+    int64_t k_left = shape->K - (place->g + 1) * shape->group;
+    place->g++;
+    place->in_run++;
+    place->scale += shape->scale + shape->shift;
+    place->shift += shape->scale + shape->shift;
+    place->codes += shape->codes;
+    place->n_k = k_left < shape->group ? k_left : shape->group;
+}
 
 static inline ttk_quant_place ttk_quant_place_of(const ttk_quant_shape *shape, int64_t g)
 {
-    int64_t run = g / shape->run, in_run = g % shape->run;
-    int64_t n_groups =
-        shape->G - run * shape->run < shape->run ? shape->G - run * shape->run : shape->run;
-    int64_t left = shape->K - g * shape->group;
-    ttk_quant_place p = {.n_k = left < shape->group ? left : shape->group,
-                         .starts_run = in_run == 0};
-    p.super_scale = (size_t)run * shape->run_bytes;
-    p.super_shift = p.super_scale + TTK_SUPER_BYTES;
-    p.scale = p.super_scale + shape->super + (size_t)in_run * (shape->scale + shape->shift);
-    p.shift = p.scale + shape->scale;
-    p.codes = p.super_scale + ttk_quant_header(shape, n_groups) + (size_t)in_run * shape->codes;
-    return p;
+    int64_t run = g / shape->run;
+    ttk_quant_place place =
+        ttk_quant_run_at(shape, run * shape->run, (size_t)run * shape->run_bytes);
+    while (place.g < g) {
+        ttk_quant_advance(shape, &place);
+    }
+    return place;
 }
 
 /* Where one code lies among the codes of its group: a byte and the bits in it, and for six bits a

@@ -38,6 +38,7 @@ static const ttk_row rows[] = {
     TTK_ROW(pack, avx2, TTK_CPU_AVX2),
     TTK_ROW(gemm_f32, avx2, TTK_CPU_AVX2),
     TTK_ROW(gemm_bf16, avx2, TTK_CPU_AVX2),
+    TTK_ROW(gemm_quant, avx2, TTK_CPU_AVX2),
     TTK_ROW(rmsnorm_f32, avx2, TTK_CPU_AVX2),
     TTK_ROW(rope_f32, avx2, TTK_CPU_AVX2),
     TTK_ROW(silu_mul_f32, avx2, TTK_CPU_AVX2),

@@ -34,7 +34,7 @@ static void pack_factors(unsigned char *panel, const ttk_format *format,
     if (format->shift != TTK_SHIFT_NONE) {
         put(panel + place.shift, j, rows->shift, at, shift_bytes(format));
     }
-    if (format->super > 0 && place.starts_run) {
+    if (format->super > 0 && place.in_run == 0) {
         int64_t S = (shape->G + format->super - 1) / format->super;
         at = n * S + g / format->super;
         put(panel + place.super_scale, j, rows->super_scale, at, sizeof(uint16_t));
@@ -54,7 +54,7 @@ static void unpack_factors(const ttk_unpacked *rows, int64_t n, const ttk_format
     if (format->shift != TTK_SHIFT_NONE) {
         get(rows->shift, at, panel + place.shift, j, shift_bytes(format));
     }
-    if (format->super > 0 && place.starts_run) {
+    if (format->super > 0 && place.in_run == 0) {
         int64_t S = (shape->G + format->super - 1) / format->super;
         at = n * S + g / format->super;
         get(rows->super_scale, at, panel + place.super_scale, j, sizeof(uint16_t));

@@ -27,29 +27,6 @@ static __m256 load_row(const void *src, ttk_dtype type, int64_t at, int64_t n)
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(raw), 16));
 }
 
-static void transpose(__m256 *row)
-{
-    __m256 pair[SQUARE];
-    TTK_UNROLL
-    for (int i = 0; i < SQUARE; i += 2) {
-        pair[i] = _mm256_unpacklo_ps(row[i], row[i + 1]);
-        pair[i + 1] = _mm256_unpackhi_ps(row[i], row[i + 1]);
-    }
-    __m256 four[SQUARE];
-    TTK_UNROLL
-    for (int i = 0; i < SQUARE; i += 4) {
-        four[i] = _mm256_shuffle_ps(pair[i], pair[i + 2], 0x44);
-        four[i + 1] = _mm256_shuffle_ps(pair[i], pair[i + 2], 0xee);
-        four[i + 2] = _mm256_shuffle_ps(pair[i + 1], pair[i + 3], 0x44);
-        four[i + 3] = _mm256_shuffle_ps(pair[i + 1], pair[i + 3], 0xee);
-    }
-    TTK_UNROLL
-    for (int i = 0; i < SQUARE / 2; i++) {
-        row[i] = _mm256_permute2f128_ps(four[i], four[i + 4], 0x20);
-        row[i + 4] = _mm256_permute2f128_ps(four[i], four[i + 4], 0x31);
-    }
-}
-
 static void store_run(void *packed, ttk_dtype type, int64_t at, __m256 run)
 {
     if (type == TTK_F32) {
@@ -81,7 +58,7 @@ void ttk_pack_avx2(void *packed, ttk_dtype packed_type, const void *src, ttk_dty
                     row[i] = n < N ? load_row(src, src_type, n * row_stride + k, n_k)
                                    : _mm256_setzero_ps();
                 }
-                transpose(row);
+                vec_transpose(row);
                 for (int64_t i = 0; i < n_k; i++) {
                     store_run(packed, packed_type, (p * K + k + i) * TTK_PANEL + j, row[i]);
                 }

@@ -84,6 +84,30 @@ TTK_INLINE __m256i vec_bf16_bits(__m256 x)
     return _mm256_blendv_epi8(rounded, quiet, is_nan);
 }
 
+/* ---- 8 rows of 8 floats become 8 columns ---- */
+TTK_INLINE void vec_transpose(__m256 *row)
+{
+    __m256 pair[VEC];
+    TTK_UNROLL
+    for (int i = 0; i < VEC; i += 2) {
+        pair[i] = _mm256_unpacklo_ps(row[i], row[i + 1]);
+        pair[i + 1] = _mm256_unpackhi_ps(row[i], row[i + 1]);
+    }
+    __m256 four[VEC];
+    TTK_UNROLL
+    for (int i = 0; i < VEC; i += 4) {
+        four[i] = _mm256_shuffle_ps(pair[i], pair[i + 2], 0x44);
+        four[i + 1] = _mm256_shuffle_ps(pair[i], pair[i + 2], 0xee);
+        four[i + 2] = _mm256_shuffle_ps(pair[i + 1], pair[i + 3], 0x44);
+        four[i + 3] = _mm256_shuffle_ps(pair[i + 1], pair[i + 3], 0xee);
+    }
+    TTK_UNROLL
+    for (int i = 0; i < VEC / 2; i++) {
+        row[i] = _mm256_permute2f128_ps(four[i], four[i + 4], 0x20);
+        row[i + 4] = _mm256_permute2f128_ps(four[i], four[i + 4], 0x31);
+    }
+}
+
 /* ---- 16 lanes: a holds lanes 0..7, b lanes 8..15 ---- */
 typedef struct vec_lanes {
     __m256 a, b;
