@@ -2,7 +2,9 @@
  * the other. */
 #include "config.h"
 #include "describe.h"
+#include <stdlib.h>
 #include <string.h>
+#include "tutti/stream.h"
 #include "ttk.h"
 
 static void count_one(const tt_model *model, tt_role role, int64_t layer, int64_t expert, json_t *formats)
@@ -64,6 +66,59 @@ tt_layout_params tti_cli_layout_params(const tti_cli_options *options)
         .kv = (tt_kv_format)options->kv,
     };
     return params;
+}
+
+tt_status tti_cli_plan_layout(const tti_cli_options *options, const tt_arch *arch,
+                              tt_layout **layout_out)
+{
+    TT_CHECK(options->nodes <= options->ranks, TT_ERR_USAGE,
+             "--nodes %lld is above --ranks %lld: every node needs a rank",
+             (long long)options->nodes, (long long)options->ranks);
+    TT_CHECK(options->batch == 0 || options->max_batch == 0 || options->batch == options->max_batch,
+             TT_ERR_USAGE, "--batch and --max-batch say different things");
+    int n_nodes = (int)options->nodes;
+    int *node_of_rank = calloc((size_t)options->ranks, sizeof(*node_of_rank));
+    TT_CHECK(node_of_rank, TT_ERR_NOMEM, "no memory for %lld ranks", (long long)options->ranks);
+    for (int node = 0; node < n_nodes; node++) {
+        int64_t begin, end;
+        tt_split(options->ranks, n_nodes, node, &begin, &end);
+        for (int64_t r = begin; r < end; r++) {
+            node_of_rank[r] = node;
+        }
+    }
+    tt_layout_params params = tti_cli_layout_params(options);
+    params.n_ranks = (int)options->ranks;
+    params.node_of_rank = node_of_rank;
+    if (options->batch > 0) {
+        params.max_batch = options->batch;
+    } else if (params.max_batch == 0) {
+        params.max_batch = 1;
+    }
+    tt_status status = tt_layout_create(arch, &params, layout_out);
+    free(node_of_rank);
+    return status;
+}
+
+tt_status tti_cli_ranks_json(const tt_model *model, const tt_layout *layout, json_t **json_out)
+{
+    json_t *ranks = json_array();
+    for (int r = 0; r < layout->n_ranks; r++) {
+        tt_rank_memory memory = {0};
+        tt_status status = tt_plan_memory(model, layout, r, &memory);
+        if (status != TT_OK) {
+            json_decref(ranks);
+            return status;
+        }
+        const tt_rank_role *role = &layout->role[r];
+        json_array_append_new(
+            ranks, json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:o}", "rank", r, "node",
+                             role->node, "dp_id", role->dp_id, "tp_id", role->tp_id, "group_id",
+                             role->group_id, "etp_id", role->etp_id, "kv_bytes_per_token",
+                             (json_int_t)tt_plan_kv_bytes_per_token(tt_model_arch(model), layout, r),
+                             "memory", tti_cli_memory_json(&memory)));
+    }
+    *json_out = ranks;
+    return TT_OK;
 }
 
 json_t *tti_cli_layout_json(const tt_layout *layout)

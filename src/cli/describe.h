@@ -16,6 +16,12 @@ json_t *tti_cli_memory_json(const tt_rank_memory *memory);
 /* Fills the layout parameters that the options give; n_ranks, node_of_rank, max_batch and context
  * are the caller's. */
 tt_layout_params tti_cli_layout_params(const tti_cli_options *options);
+/* The layout that --ranks, --nodes, --batch and the layout options ask for; ranks are dealt to nodes in blocks.
+ * Errors: TT_ERR_USAGE, those of tt_layout_create. */
+tt_status tti_cli_plan_layout(const tti_cli_options *options, const tt_arch *arch,
+                              tt_layout **layout_out);
+/* [{"rank":..,"node":..,"dp_id":..,...,"memory":{..}},..]: a new reference. */
+tt_status tti_cli_ranks_json(const tt_model *model, const tt_layout *layout, json_t **json_out);
 /* {"ranks":..,"nodes":..,"dp":..,..., "why":..}: a new reference; NULL if there is no memory. Not
  * collective. */
 json_t *tti_cli_layout_json(const tt_layout *layout);

@@ -67,17 +67,16 @@ static json_t *architecture_json(const tt_arch *a)
     return json;
 }
 
-static tt_status model_json(const char *path, json_t **json_out)
+static tt_status model_json(const tti_cli_options *options, const char *path, json_t **json_out)
 {
     tt_model *model = NULL;
     TT_TRY(tt_model_open(path, &model));
     const tt_arch *arch = tt_model_arch(model);
     tt_layout *layout = NULL;
-    tt_rank_memory memory = {0};
-    tt_layout_params params = {.n_ranks = 1, .max_batch = 1, .prefill_chunk = 256};
-    tt_status status = tt_layout_create(arch, &params, &layout);
+    json_t *ranks = NULL;
+    tt_status status = tti_cli_plan_layout(options, arch, &layout);
     if (status == TT_OK) {
-        status = tt_plan_memory(model, layout, 0, &memory);
+        status = tti_cli_ranks_json(model, layout, &ranks);
     }
     if (status == TT_OK) {
         int64_t total = 0, active = 0;
@@ -87,9 +86,8 @@ static tt_status model_json(const char *path, json_t **json_out)
         json_object_set_new(json, "parameters", json_integer((json_int_t)total));
         json_object_set_new(json, "active_parameters", json_integer((json_int_t)active));
         json_object_set_new(json, "tensors", tti_cli_formats_json(model));
-        json_object_set_new(json, "kv_bytes_per_token",
-                            json_integer((json_int_t)tt_plan_kv_bytes_per_token(arch, layout, 0)));
-        json_object_set_new(json, "one_rank", tti_cli_memory_json(&memory));
+        json_object_set_new(json, "layout", tti_cli_layout_json(layout));
+        json_object_set_new(json, "ranks", ranks);
         *json_out = json;
     }
     tt_layout_destroy(&layout);
@@ -222,12 +220,24 @@ static void print_model(json_t *m)
         printf("tensors    %lld of %s, %.2f million elements\n", number_of(count, "tensors"), type,
                (double)number_of(count, "elements") / 1e6);
     }
-    const json_t *r = json_object_get(m, "one_rank");
-    printf("one rank   %.1f MiB: dense %.1f, experts %.1f, KV %.1f (batch 1, whole context), "
-           "exchange %.1f, work %.1f\n",
-           mib_of(r, "total_bytes"), mib_of(r, "dense_bytes"), mib_of(r, "expert_bytes"),
-           mib_of(r, "kv_bytes"), mib_of(r, "exchange_bytes"), mib_of(r, "work_bytes"));
-    printf("KV         %lld bytes per token\n", number_of(m, "kv_bytes_per_token"));
+    const json_t *layout = json_object_get(m, "layout");
+    printf("layout     %lld rank%s on %lld node%s: dp %lld x tp %lld, ep %lld, etp %lld; batch %lld, context %lld\n",
+           number_of(layout, "ranks"), number_of(layout, "ranks") == 1 ? "" : "s",
+           number_of(layout, "nodes"), number_of(layout, "nodes") == 1 ? "" : "s",
+           number_of(layout, "dp"), number_of(layout, "tp"), number_of(layout, "ep"),
+           number_of(layout, "etp"), number_of(layout, "max_batch"), number_of(layout, "context"));
+    size_t i;
+    json_t *rank;
+    json_array_foreach(json_object_get(m, "ranks"), i, rank)
+    {
+        const json_t *r = json_object_get(rank, "memory");
+        printf("rank %-5lld %.1f MiB: dense %.1f, experts %.1f, KV %.1f (%lld bytes per token), "
+               "exchange %.1f, work %.1f\n",
+               number_of(rank, "rank"), mib_of(r, "total_bytes"), mib_of(r, "dense_bytes"),
+               mib_of(r, "expert_bytes"), mib_of(r, "kv_bytes"),
+               number_of(rank, "kv_bytes_per_token"), mib_of(r, "exchange_bytes"),
+               mib_of(r, "work_bytes"));
+    }
 }
 
 static void print_options(json_t *groups)
@@ -252,7 +262,7 @@ static tt_status info(const tti_cli_options *options, const char *path)
     json_t *machine = NULL, *model = NULL;
     TT_TRY(machine_json(&machine));
     if (path) {
-        tt_status status = model_json(path, &model);
+        tt_status status = model_json(options, path, &model);
         if (status != TT_OK) {
             json_decref(machine);
             return status;

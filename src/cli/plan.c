@@ -9,34 +9,11 @@
 #include "describe.h"
 #include "tutti/model.h"
 #include "tutti/plan.h"
-#include "tutti/stream.h"
 
 typedef struct prediction {
     int64_t batch, context;
     double step_s, bytes;
 } prediction;
-
-static tt_status make_layout(const tti_cli_options *options, const tt_arch *arch, int *node_of_rank,
-                             tt_layout **layout)
-{
-    int n_nodes = (int)options->nodes;
-    for (int node = 0; node < n_nodes; node++) {
-        int64_t begin, end;
-        tt_split(options->ranks, n_nodes, node, &begin, &end);
-        for (int64_t r = begin; r < end; r++) {
-            node_of_rank[r] = node;
-        }
-    }
-    tt_layout_params params = tti_cli_layout_params(options);
-    params.n_ranks = (int)options->ranks;
-    params.node_of_rank = node_of_rank;
-    if (options->batch > 0) {
-        params.max_batch = options->batch;
-    } else if (params.max_batch == 0) {
-        params.max_batch = 1;
-    }
-    return tt_layout_create(arch, &params, layout);
-}
 
 static tt_status check_fit(const tti_cli_options *options, const tt_model *model,
                            const tt_layout *layout)
@@ -54,20 +31,8 @@ static tt_status check_fit(const tti_cli_options *options, const tt_model *model
 static tt_status print_json(const tt_model *model, const tt_layout *layout, const prediction *p,
                             tt_status fit)
 {
-    json_t *ranks = json_array();
-    for (int r = 0; r < layout->n_ranks; r++) {
-        tt_rank_memory memory = {0};
-        tt_status status = tt_plan_memory(model, layout, r, &memory);
-        if (status != TT_OK) {
-            json_decref(ranks);
-            return status;
-        }
-        const tt_rank_role *role = &layout->role[r];
-        json_array_append_new(
-            ranks, json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:o}", "rank", r, "node", role->node,
-                             "dp_id", role->dp_id, "tp_id", role->tp_id, "group_id", role->group_id,
-                             "etp_id", role->etp_id, "memory", tti_cli_memory_json(&memory)));
-    }
+    json_t *ranks = NULL;
+    TT_TRY(tti_cli_ranks_json(model, layout, &ranks));
     json_t *predicted = json_pack(
         "{s:I, s:I, s:f, s:f, s:f, s:b}", "batch", (json_int_t)p->batch, "context",
         (json_int_t)p->context, "step_s", p->step_s, "bytes_per_step", p->bytes, "tokens_per_s",
@@ -118,23 +83,14 @@ static tt_status plan_layout(const tti_cli_options *options, const tt_model *mod
 
 static tt_status plan(const tti_cli_options *options, const char *path)
 {
-    TT_CHECK(options->nodes <= options->ranks, TT_ERR_USAGE,
-             "--nodes %lld is above --ranks %lld: every node needs a rank",
-             (long long)options->nodes, (long long)options->ranks);
-    TT_CHECK(options->batch == 0 || options->max_batch == 0 || options->batch == options->max_batch,
-             TT_ERR_USAGE, "--batch and --max-batch say different things");
     tt_model *model = NULL;
     TT_TRY(tt_model_open(path, &model));
     tt_layout *layout = NULL;
-    int *node_of_rank = calloc((size_t)options->ranks, sizeof(*node_of_rank));
-    tt_status status =
-        node_of_rank ? make_layout(options, tt_model_arch(model), node_of_rank, &layout)
-                     : TT_FAIL(TT_ERR_NOMEM, "no memory for %lld ranks", (long long)options->ranks);
+    tt_status status = tti_cli_plan_layout(options, tt_model_arch(model), &layout);
     if (status == TT_OK) {
         status = plan_layout(options, model, layout);
     }
     tt_layout_destroy(&layout);
-    free(node_of_rank);
     tt_model_close(&model);
     return status;
 }

@@ -33,6 +33,9 @@ one "$tutti" info "$model" --json
 check "--json is one object on one line" [ "$(wc -l <"$work/out")" -eq 1 ]
 check "with the model in it" out_has '"vocabulary":4096'
 check "latent KV bytes: 6 layers x (64 + 16) x 4" out_has '"kv_bytes_per_token":1920'
+one "$tutti" info "$model" --ranks 4 --nodes 2 --tp 2
+check "the layout asked for" out_has '^layout +4 ranks on 2 nodes: dp 2 x tp 2'
+check "memory of every rank" [ "$(grep -c '^rank [0-3] .*MiB: dense' "$work/out")" -eq 4 ]
 one "$tutti" info "$work/nowhere"
 check "no model there" refused 3 "nowhere"
 
