@@ -115,6 +115,34 @@ static void small_spreads_of_a_large_bias_decide(void **state)
     choose(&sigmoid_router, 4, 1, z, bias, expert, weight);
     assert_int_equal(expert[0], 1);
     assert_float_equal(weight[0], 1.0, 0.0);
+    /* Steps of a twentieth at 34.5, where bf16 has steps of a quarter. */
+    static const float far[4] = {34.50f, 34.45f, 34.55f, 34.50f};
+    choose(&sigmoid_router, 4, 1, z, far, expert, weight);
+    assert_int_equal(expert[0], 2);
+}
+
+/* Rows of bf16 whose products with x differ by 1e-4 at 3.5, where bf16 has steps of 1/64. */
+static void small_differences_of_products_decide(void **state)
+{
+    (void)state;
+    enum { E = 2, H = 8 };
+    ttk_format bf16 = {.code = TTK_BF16};
+    tt_linear linear;
+    float w[E * H], x[H], z[E], weight[1];
+    int32_t expert[1];
+    for (int i = 0; i < E * H; i++) {
+        w[i] = 0.5f;
+        x[i % H] = 1.0f;
+    }
+    w[H] += 0x1p-8f; /* of the second row */
+    x[0] = 0.0256f;
+    assert_int_equal(tt_linear_init(&linear, "test", &bf16, E, H, TT_MEMORY_ANY_NODE), TT_OK);
+    ttk.pack(linear.panels, TTK_BF16, w, TTK_F32, H, 1, E, H, 0, 1);
+    tt_linear_run(&linear, NULL, "router", z, E, x, H, 1);
+    tt_linear_fini(&linear);
+    assert_true(z[1] > z[0] && z[1] - z[0] < 1.1e-4f);
+    choose(&sigmoid_router, E, 1, z, NULL, expert, weight);
+    assert_int_equal(expert[0], 1);
 }
 
 static void ties_go_to_the_smaller_id(void **state)
@@ -390,6 +418,7 @@ int main(void)
         cmocka_unit_test(wide_routers_are_not_cut),
         cmocka_unit_test(scale_applies_once_with_and_without_normalising),
         cmocka_unit_test(small_spreads_of_a_large_bias_decide),
+        cmocka_unit_test(small_differences_of_products_decide),
         cmocka_unit_test(ties_go_to_the_smaller_id),
         cmocka_unit_test(nan_is_refused),
         cmocka_unit_test(random_routers_agree_with_brute_force),
