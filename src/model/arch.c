@@ -6,7 +6,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include "tutti/log.h"
 
 static const tti_family *const families[] = {
     &tti_family_deepseek_v2, &tti_family_deepseek_v3, &tti_family_mixtral,
@@ -14,7 +13,7 @@ static const tti_family *const families[] = {
 };
 enum {
     N_FAMILIES = sizeof(families) / sizeof(families[0]),
-    KNOWN_BYTES = 320 /* of the list of architectures in a message */
+    KNOWN_BYTES = 800 /* of the list of architectures in a message */
 };
 
 #define ATTENTION TTI_LAYER "self_attn."
@@ -25,7 +24,11 @@ const tti_tensor_names tti_common_tensors = {
         {
             [TT_ROLE_EMBED] = {"model.embed_tokens.weight"},
             [TT_ROLE_FINAL_NORM] = {"model.norm.weight"},
+            [TT_ROLE_FINAL_NORM_BIAS] = {"model.norm.bias"},
             [TT_ROLE_HEAD] = {"lm_head.weight"},
+            [TT_ROLE_HEAD_BIAS] = {"lm_head.bias"},
+            [TT_ROLE_ATTENTION_NORM_BIAS] = {TTI_LAYER "input_layernorm.bias"},
+            [TT_ROLE_FFN_NORM_BIAS] = {TTI_LAYER "post_attention_layernorm.bias"},
             [TT_ROLE_ATTENTION_NORM] = {TTI_LAYER "input_layernorm.weight"},
             [TT_ROLE_FFN_NORM] = {TTI_LAYER "post_attention_layernorm.weight"},
             [TT_ROLE_Q] = {ATTENTION "q_proj.weight"},
@@ -51,13 +54,12 @@ const tti_tensor_names tti_common_tensors = {
             [TT_ROLE_ROUTER_CHOICE_BIAS] = {TTI_LAYER "mlp.gate.e_score_correction_bias"},
             [TT_ROLE_EXPERT_GATE] = {EXPERTS "%E.gate_proj.weight"},
             [TT_ROLE_EXPERT_UP] = {EXPERTS "%E.up_proj.weight"},
-            [TT_ROLE_EXPERT_DOWN] = {EXPERTS "%E.down_proj.weight"},
+            [TT_ROLE_EXPERT_DOWN] = {EXPERTS "%E.down_proj.weight", EXPERTS "down_proj"},
             [TT_ROLE_SHARED_GATE] = {SHARED "gate_proj.weight"},
             [TT_ROLE_SHARED_UP] = {SHARED "up_proj.weight"},
             [TT_ROLE_SHARED_DOWN] = {SHARED "down_proj.weight"},
         },
-    .fused_gate_up = {EXPERTS "gate_up_proj"},
-    .fused_down = {EXPERTS "down_proj"},
+    .pair = {[TTI_PAIR_EXPERT] = {EXPERTS "gate_up_proj"}},
 };
 
 bool tti_arch_every_layer(const tti_hyper *hyper, int64_t layer)
@@ -70,6 +72,79 @@ bool tti_arch_every_layer(const tti_hyper *hyper, int64_t layer)
 bool tti_arch_after_dense(const tti_hyper *hyper, int64_t layer)
 {
     return layer >= hyper->first_dense && layer % hyper->moe_every == 0;
+}
+
+static const json_t *mlp_only_layers(const tti_hyper *hyper)
+{
+    return json_object_get(hyper->config, "mlp_only_layers");
+}
+
+bool tti_arch_unless_mlp_only(const tti_hyper *hyper, int64_t layer)
+{
+    const json_t *dense = mlp_only_layers(hyper);
+    for (size_t i = 0; i < json_array_size(dense); i++) {
+        if (json_integer_value(json_array_get(dense, i)) == layer) {
+            return false;
+        }
+    }
+    return (layer + 1) % hyper->moe_every == 0;
+}
+
+tt_status tti_arch_check_mlp_only(const tti_hyper *hyper)
+{
+    const json_t *dense = mlp_only_layers(hyper);
+    TT_CHECK(!dense || json_is_null(dense) || json_is_array(dense), TT_ERR_FILE,
+             "%s: 'mlp_only_layers' is not a list", tti_show_path(hyper->what));
+    TT_CHECK(json_array_size(dense) <= (size_t)hyper->arch.L, TT_ERR_FILE,
+             "%s: 'mlp_only_layers' has more entries than there are layers",
+             tti_show_path(hyper->what));
+    for (size_t i = 0; i < json_array_size(dense); i++) {
+        const json_t *layer = json_array_get(dense, i);
+        TT_CHECK(json_is_integer(layer) && json_integer_value(layer) >= 0 &&
+                     json_integer_value(layer) < hyper->arch.L,
+                 TT_ERR_FILE, "%s: 'mlp_only_layers' names a layer that is not there",
+                 tti_show_path(hyper->what));
+    }
+    return TT_OK;
+}
+
+bool tti_arch_layer_is(const tti_hyper *hyper, int64_t id, const char *type, bool by_default)
+{
+    if (id >= hyper->arch.L) {
+        return false;
+    }
+    return hyper->layer_types ? strcmp(json_string_value(json_array_get(hyper->layer_types, (size_t)id)), type) == 0 : by_default;
+}
+
+void tti_arch_set_window(const tti_hyper *hyper, int64_t id, bool by_default, tt_layer *layer)
+{
+    /* A window as wide as the context hides nothing. */
+    if (hyper->use_sliding_window && hyper->sliding_window < hyper->arch.context &&
+        tti_arch_layer_is(hyper, id, "sliding_attention", by_default)) {
+        layer->window = hyper->sliding_window;
+    }
+}
+
+void tti_arch_all_slide(const tti_hyper *hyper, int64_t id, tt_layer *layer)
+{
+    tti_arch_set_window(hyper, id, true, layer);
+}
+
+tt_router tti_router_softmax(bool normalise)
+{
+    return (tt_router){.score = TT_SCORE_SOFTMAX, .n_groups = 1, .n_groups_kept = 1, .normalise = normalise, .scale = 1};
+}
+
+tt_router tti_router_sigmoid(const tti_hyper *hyper)
+{
+    return (tt_router){.score = TT_SCORE_SIGMOID,
+                       .choice_bias = true,
+                       .n_groups = hyper->arch.router.n_groups > 0 ? hyper->arch.router.n_groups : 1,
+                       .n_groups_kept = hyper->arch.router.n_groups > 0 ? hyper->arch.router.n_groups_kept : 1,
+                       .group_score = TT_GROUP_TOP2_SUM,
+                       .normalise = hyper->norm_topk,
+                       .normalise_eps = 1e-20f,
+                       .scale = (float)hyper->scale};
 }
 
 /* Low-rank norms of latent attention use this whatever rms_norm_eps says (DeepSeek's reference code
@@ -130,26 +205,22 @@ tt_status tti_family_find(const char *what, const json_t *config, const tti_fami
                    model_type ? tti_show(model_type).text : "", known);
 }
 
-void tti_arch_limit_to_window(tti_hyper *hyper)
+/* Windows that layer_types asks for, but no key gives the width of. */
+static tt_status check_windows(const tti_hyper *hyper)
 {
-    tt_arch *arch = &hyper->arch;
-    if (hyper->use_sliding_window && hyper->sliding_window > 0 &&
-        hyper->sliding_window < arch->context) {
-        tt_log(TT_LOG_WARN,
-               "%s: sliding attention over %lld tokens is not computed: the context ends there",
-               tti_show_path(hyper->what), (long long)hyper->sliding_window);
-        arch->context = hyper->sliding_window;
+    bool slides = false;
+    for (int64_t i = 0; i < hyper->arch.L; i++) {
+        slides |= tti_arch_layer_is(hyper, i, "sliding_attention", false);
     }
+    TT_CHECK(!slides || (hyper->use_sliding_window && hyper->sliding_window > 0), TT_ERR_FILE,
+             "%s: 'layer_types' names sliding_attention, and no sliding_window is given", tti_show_path(hyper->what));
+    return TT_OK;
 }
 
-static tt_status check_partial_rotary(const tti_hyper *hyper)
+/* The rotated components of a head of width D. */
+static int64_t rotary_dim(const tti_hyper *hyper)
 {
-    const json_t *value = json_object_get(hyper->config, "partial_rotary_factor");
-    double factor = json_is_number(value) ? json_number_value(value) : 1;
-    TT_CHECK(factor == 1 && hyper->rope.partial_rotary_factor == 1, TT_ERR_UNSUPPORTED,
-             "%s: partial_rotary_factor is not supported for this architecture",
-             tti_show_path(hyper->what));
-    return TT_OK;
+    return hyper->rotary_dim > 0 ? hyper->rotary_dim : (int64_t)((double)hyper->arch.D * hyper->rope.partial_rotary_factor);
 }
 
 tt_status tti_arch_finish_gqa(tti_hyper *hyper)
@@ -171,9 +242,14 @@ tt_status tti_arch_finish_gqa(tti_hyper *hyper)
     }
     arch->qkv_bias = hyper->attention_bias;
     arch->o_bias = hyper->attention_bias;
-    arch->softmax_scale = (float)(1 / sqrt((double)arch->D));
-    TT_TRY(check_partial_rotary(hyper));
-    return tti_rope_build(hyper->what, &hyper->rope, arch->D, false, arch->context, &arch->rope);
+    arch->softmax_scale = (float)(hyper->attention_multiplier > 0 ? hyper->attention_multiplier : 1 / sqrt((double)arch->D));
+    if (hyper->sliding_window == 0) {
+        hyper->use_sliding_window = false;
+    }
+    TT_TRY(check_windows(hyper));
+    TT_CHECK(rotary_dim(hyper) <= arch->D, TT_ERR_FILE, "%s: %lld rotary components of heads %lld wide", tti_show_path(hyper->what),
+             (long long)rotary_dim(hyper), (long long)arch->D);
+    return tti_rope_build(hyper->what, &hyper->rope, rotary_dim(hyper), hyper->rope_interleaved, arch->context, &arch->rope);
 }
 
 tt_status tti_arch_finish_mla(tti_hyper *hyper)
@@ -185,6 +261,8 @@ tt_status tti_arch_finish_mla(tti_hyper *hyper)
              tti_show_path(hyper->what));
     TT_CHECK(!hyper->mlp_bias, TT_ERR_UNSUPPORTED, "%s: mlp_bias is not supported",
              tti_show_path(hyper->what));
+    TT_CHECK(strcmp(hyper->rope.type, "longrope") != 0, TT_ERR_UNSUPPORTED,
+             "%s: longrope is not supported with latent attention", tti_show_path(hyper->what));
     arch->mla_norm_eps = MLA_NORM_EPS;
     double width = (double)(arch->nope_dim + arch->rope_dim);
     arch->softmax_scale = (float)(tti_rope_softmax_factor(&hyper->rope) / sqrt(width));

@@ -38,23 +38,13 @@ static const tti_key keys[] = {
 static tt_status finish(tti_hyper *hyper)
 {
     tt_arch *arch = &hyper->arch;
-    tt_router *router = &arch->router;
     TT_CHECK(strcmp(hyper->topk_method, "noaux_tc") == 0, TT_ERR_UNSUPPORTED,
              "%s: topk_method '%s' is not supported for this architecture",
              tti_show_path(hyper->what), tti_show(hyper->topk_method).text);
     TT_CHECK(strcmp(hyper->scoring, "sigmoid") == 0, TT_ERR_UNSUPPORTED,
              "%s: scoring_func '%s' is not supported for this architecture",
              tti_show_path(hyper->what), tti_show(hyper->scoring).text);
-    router->score = TT_SCORE_SIGMOID;
-    router->choice_bias = true;
-    router->group_score = TT_GROUP_TOP2_SUM;
-    if (router->n_groups == 0) {
-        router->n_groups = 1;
-        router->n_groups_kept = 1;
-    }
-    router->normalise = hyper->norm_topk;
-    router->normalise_eps = 1e-20f;
-    router->scale = (float)hyper->scale;
+    arch->router = tti_router_sigmoid(hyper);
     arch->F_shared = arch->F * hyper->n_shared;
     TT_TRY(tti_arch_check_router(hyper));
     return tti_arch_finish_mla(hyper);

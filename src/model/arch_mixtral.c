@@ -3,31 +3,18 @@
 #include "model_internal.h"
 
 static const tti_key keys[] = {
-    TTI_KEY_SIZE("num_hidden_layers", arch.L, TTI_MAX_LAYERS),
-    TTI_KEY_SIZE("hidden_size", arch.H, TTI_MAX_WIDTH),
-    TTI_KEY_SIZE("vocab_size", arch.V, TTI_MAX_VOCABULARY),
-    TTI_KEY_SIZE("num_attention_heads", arch.Nq, TTI_MAX_WIDTH),
-    TTI_KEY_SIZE_OR("num_key_value_heads", arch.Nkv, TTI_MAX_WIDTH, 8),
-    TTI_KEY_COUNT_OR("head_dim", arch.D, TTI_MAX_WIDTH, 0),
+    TTI_KEYS_GQA(8, 0, 131072, 1e-5),
+    TTI_KEY_TIED(false),
     TTI_KEY_SIZE("intermediate_size", arch.F, TTI_MAX_WIDTH),
     TTI_KEY_EXPERTS("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts"),
     TTI_KEY_SIZE("num_experts_per_tok", arch.K, TTI_MAX_EXPERTS),
-    TTI_KEY_SIZE_OR("max_position_embeddings", arch.context, TTI_MAX_CONTEXT, 131072),
-    TTI_KEY_EPS(1e-5),
-    TTI_KEY_BOOL_OR("tie_word_embeddings", arch.tied_embeddings, false),
     TTI_KEY_COUNT_OR("sliding_window", sliding_window, TTI_MAX_CONTEXT, 0),
     TTI_KEYS_END};
 
 static tt_status finish(tti_hyper *hyper)
 {
-    tt_arch *arch = &hyper->arch;
     hyper->use_sliding_window = true;
-    arch->router = (tt_router){.score = TT_SCORE_SOFTMAX,
-                               .n_groups = 1,
-                               .n_groups_kept = 1,
-                               .normalise = true,
-                               .scale = 1};
-    tti_arch_limit_to_window(hyper);
+    hyper->arch.router = tti_router_softmax(true);
     TT_TRY(tti_arch_check_router(hyper));
     return tti_arch_finish_gqa(hyper);
 }
@@ -39,15 +26,16 @@ const tti_family tti_family_mixtral = {
     .keys = keys,
     .finish = finish,
     .layer_is_moe = tti_arch_every_layer,
+    .set_layer = tti_arch_all_slide,
     /* Fused files rename block_sparse_moe to mlp. */
     .tensors =
         {.role = {[TT_ROLE_ROUTER] = {TTI_LAYER "block_sparse_moe.gate.weight",
                                       TTI_LAYER "mlp.gate.weight"},
                   [TT_ROLE_EXPERT_GATE] = {TTI_LAYER "block_sparse_moe.experts.%E.w1.weight"},
                   [TT_ROLE_EXPERT_UP] = {TTI_LAYER "block_sparse_moe.experts.%E.w3.weight"},
-                  [TT_ROLE_EXPERT_DOWN] = {TTI_LAYER "block_sparse_moe.experts.%E.w2.weight"}},
-         .fused_gate_up = {TTI_LAYER "mlp.experts.gate_up_proj",
-                           TTI_LAYER "block_sparse_moe.experts.gate_up_proj"},
-         .fused_down = {TTI_LAYER "mlp.experts.down_proj",
-                        TTI_LAYER "block_sparse_moe.experts.down_proj"}},
+                  [TT_ROLE_EXPERT_DOWN] = {TTI_LAYER "block_sparse_moe.experts.%E.w2.weight",
+                                           TTI_LAYER "mlp.experts.down_proj",
+                                           TTI_LAYER "block_sparse_moe.experts.down_proj"}},
+         .pair = {[TTI_PAIR_EXPERT] = {TTI_LAYER "mlp.experts.gate_up_proj",
+                                       TTI_LAYER "block_sparse_moe.experts.gate_up_proj"}}},
 };

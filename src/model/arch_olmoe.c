@@ -3,18 +3,11 @@
 #include "model_internal.h"
 
 static const tti_key keys[] = {
-    TTI_KEY_SIZE("num_hidden_layers", arch.L, TTI_MAX_LAYERS),
-    TTI_KEY_SIZE("hidden_size", arch.H, TTI_MAX_WIDTH),
-    TTI_KEY_SIZE("vocab_size", arch.V, TTI_MAX_VOCABULARY),
-    TTI_KEY_SIZE("num_attention_heads", arch.Nq, TTI_MAX_WIDTH),
-    TTI_KEY_COUNT_OR("num_key_value_heads", arch.Nkv, TTI_MAX_WIDTH, 0),
-    TTI_KEY_COUNT_OR("head_dim", arch.D, TTI_MAX_WIDTH, 0),
+    TTI_KEYS_GQA(0, 0, 4096, 1e-5),
+    TTI_KEY_TIED(false),
     TTI_KEY_SIZE("intermediate_size", arch.F, TTI_MAX_WIDTH),
     TTI_KEY_EXPERTS("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"),
     TTI_KEY_SIZE("num_experts_per_tok", arch.K, TTI_MAX_EXPERTS),
-    TTI_KEY_SIZE_OR("max_position_embeddings", arch.context, TTI_MAX_CONTEXT, 4096),
-    TTI_KEY_EPS(1e-5),
-    TTI_KEY_BOOL_OR("tie_word_embeddings", arch.tied_embeddings, false),
     TTI_KEY_BOOL_OR("attention_bias", attention_bias, false),
     {.type = TTI_KEY_FLOAT,
      .flags = TTI_KEY_NULL_IS_ZERO,
@@ -29,11 +22,7 @@ static tt_status finish(tti_hyper *hyper)
 {
     tt_arch *arch = &hyper->arch;
     arch->qk_norm = TT_QK_NORM_WHOLE;
-    arch->router = (tt_router){.score = TT_SCORE_SOFTMAX,
-                               .n_groups = 1,
-                               .n_groups_kept = 1,
-                               .normalise = hyper->norm_topk,
-                               .scale = 1};
+    arch->router = tti_router_softmax(hyper->norm_topk);
     TT_TRY(tti_arch_check_router(hyper));
     return tti_arch_finish_gqa(hyper);
 }

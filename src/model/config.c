@@ -10,8 +10,130 @@ static const char CONFIG_NAME[] = "config.json";
 static const char GENERATION_NAME[] = "generation_config.json";
 enum { MAX_END_IDS = 4096 };
 
+/* What would change the computation unseen: keys of other architectures, forks and training scripts, each with the one value that
+ * is computed. A family that reads a key is asked instead. */
+const tti_only tti_common_only[] = {
+    {"hidden_act", "\"silu\""},
+    {"hidden_activation", "\"silu\""},
+    {"mlp_bias", "false"},
+    {"attention_bias", "false"},
+    {"qkv_bias", "false"},
+    {"use_bias", "false"},
+    {"lm_head_bias", "false"},
+    {"clip_qkv", "0"},
+    {"attn_logit_softcapping", "0"},
+    {"final_logit_softcapping", "0"},
+    {"query_pre_attn_scalar", "0"},
+    {"embedding_multiplier", "1"},
+    {"residual_multiplier", "1"},
+    {"logits_scaling", "1"},
+    {"attention_multiplier", "0"},
+    {"logit_scale", "1"},
+    {"embedding_scale", "1"},
+    {"scale_emb", "1"},
+    {"scale_depth", "0"},
+    {"routed_scaling_factor", "1"},
+    {"n_group", "1"},
+    {"n_groups", "1"},
+    {"topk_group", "1"},
+    {"n_shared_experts", "0"},
+    {"num_shared_expert", "0"},
+    {"num_shared_experts", "0"},
+    {"moe_num_shared_experts", "0"},
+    {"shared_intermediate_size", "0"},
+    {"shared_expert_intermediate_size", "0"},
+    {"first_k_dense_replace", "0"},
+    {"moe_layer_freq", "1"},
+    {"moe_layer_num_skipped", "0"},
+    {"interleave_moe_layer_step", "1"},
+    {"decoder_sparse_step", "1"},
+    {"mlp_only_layers", "[]"},
+    {"zero_expert_num", "0"},
+    {"swiglu_limit", "0"},
+    {"attention_chunk_size", "0"},
+    {"no_rope_layers", "[]"},
+    {"no_rope_layer_interval", "0"},
+    {"nope_layer_interval", "0"},
+    {"rotary_dim", "0"},
+    {"rotary_pct", "1"},
+    {"rope_interleave", "false"},
+    {"rotary_interleaved", "false"},
+    {"position_embedding_type", "\"rope\""},
+    {"alibi", "false"},
+    {"use_qk_norm", "false"},
+    {"qk_layernorm", "false"},
+    {"use_mla", "false"},
+    {"use_cla", "false"},
+    {"index_topk", "0"},
+    {"full_attention_interval", "1"},
+    {"use_parallel_residual", "false"},
+    {"parallel_attn", "false"},
+    {NULL, NULL},
+};
+
+static bool reads_key(const tti_family *family, const char *key)
+{
+    for (const tti_key *row = family->keys; row->type != TTI_KEY_END; row++) {
+        for (int i = 0; i < TTI_KEY_SPELLINGS && row->name[i]; i++) {
+            if (strcmp(row->name[i], key) == 0) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* Numbers are equal by value, and false is a number's way to say none. */
+static bool is_value(const json_t *value, const json_t *only)
+{
+    if (json_is_number(only)) {
+        double number = json_is_number(value) ? json_number_value(value) : json_is_false(value) ? 0 : NAN;
+        return number == json_number_value(only) || (json_is_false(value) && json_number_value(only) == 1);
+    }
+    return json_equal(value, only);
+}
+
+static tt_status check_only(const char *what, const json_t *config, const tti_only *row)
+{
+    const json_t *value = json_object_get(config, row->key);
+    if (!row->value || !value || json_is_null(value)) {
+        return TT_OK;
+    }
+    json_t *only = json_loads(row->value, JSON_DECODE_ANY, NULL);
+    TT_CHECK(only, TT_ERR_NOMEM, "%s: no memory to check its keys", tti_show_path(what));
+    bool fits = is_value(value, only), same_type = json_typeof(value) == json_typeof(only) || json_is_number(only) || json_is_boolean(only);
+    json_decref(only);
+    if (fits) {
+        return TT_OK;
+    }
+    char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+    tt_status st = same_type ? TT_FAIL(TT_ERR_UNSUPPORTED, "%s: %s %s is not supported for this architecture (%s is)", tti_show_path(what),
+                                       row->key, text ? tti_show(text).text : "", row->value)
+                             : TT_FAIL(TT_ERR_FILE, "%s: '%s' is of the wrong type", tti_show_path(what), row->key);
+    free(text);
+    return st;
+}
+
+/* The family's own word on a key wins over the common one. */
+static tt_status check_unread(const char *what, const json_t *config, const tti_family *family)
+{
+    for (const tti_only *row = family->only; row && row->key; row++) {
+        TT_TRY(check_only(what, config, row));
+    }
+    for (const tti_only *row = tti_common_only; row->key; row++) {
+        bool own = reads_key(family, row->key);
+        for (const tti_only *other = family->only; other && other->key; other++) {
+            own |= strcmp(other->key, row->key) == 0;
+        }
+        if (!own) {
+            TT_TRY(check_only(what, config, row));
+        }
+    }
+    return TT_OK;
+}
+
 /* Refuses what no family computes yet. */
-static tt_status check_common(const char *what, const json_t *config)
+static tt_status check_quantization(const char *what, const json_t *config)
 {
     const json_t *quantization = json_object_get(config, "quantization_config");
     if (quantization && !json_is_null(quantization)) {
@@ -21,28 +143,71 @@ static tt_status check_common(const char *what, const json_t *config)
                        "a bf16, f16 or f32 copy is needed",
                        tti_show_path(what), method ? tti_show(method).text : "");
     }
-    static const struct {
-        const char *key, *value;
-    } only[] = {{"hidden_act", "silu"}, {"hidden_activation", "silu"}};
-    for (size_t i = 0; i < sizeof(only) / sizeof(only[0]); i++) {
-        const json_t *value = json_object_get(config, only[i].key);
-        if (!value || json_is_null(value)) {
-            continue;
-        }
-        TT_CHECK(json_is_string(value), TT_ERR_FILE, "%s: '%s' is not a string",
-                 tti_show_path(what), only[i].key);
-        TT_CHECK(strcmp(json_string_value(value), only[i].value) == 0, TT_ERR_UNSUPPORTED,
-                 "%s: %s '%s' is not supported (%s is)", tti_show_path(what), only[i].key,
-                 tti_show(json_string_value(value)).text, only[i].value);
-    }
+    return TT_OK;
+}
+
+/* A window that the family does not know must not be there, unless it is too wide to matter. */
+static tt_status check_unread_window(const char *what, const json_t *config, const tti_hyper *hyper)
+{
+    const json_t *window = json_object_get(config, "sliding_window");
+    bool used = !json_is_false(json_object_get(config, "use_sliding_window"));
+    TT_CHECK(!used || !json_is_number(window) || json_number_value(window) == 0 ||
+                 json_number_value(window) >= (double)hyper->arch.context,
+             TT_ERR_UNSUPPORTED, "%s: sliding_window %g is not supported for this architecture", tti_show_path(what),
+             json_number_value(window));
+    return TT_OK;
+}
+
+/* layer_types: a name for each layer that the family computes. */
+static tt_status read_layer_types(const char *what, const json_t *config, const tti_family *family, tti_hyper *hyper)
+{
+    static const char *const full_only[] = {"full_attention", NULL};
+    const char *const *known = family->layer_types ? family->layer_types : full_only;
     const json_t *types = json_object_get(config, "layer_types");
+    if (!types || json_is_null(types)) {
+        return TT_OK;
+    }
+    TT_CHECK(json_is_array(types) && json_array_size(types) >= (size_t)hyper->arch.L, TT_ERR_FILE,
+             "%s: 'layer_types' is not a list of %lld names", tti_show_path(what), (long long)hyper->arch.L);
     for (size_t i = 0; i < json_array_size(types); i++) {
         const char *type = json_string_value(json_array_get(types, i));
-        TT_CHECK(type && strcmp(type, "full_attention") == 0, TT_ERR_UNSUPPORTED,
-                 "%s: layer %zu of type '%s' is not supported", tti_show_path(what), i,
+        bool is_known = false;
+        for (const char *const *name = known; type && *name; name++) {
+            is_known |= strcmp(*name, type) == 0;
+        }
+        TT_CHECK(is_known, TT_ERR_UNSUPPORTED, "%s: layer %zu of type '%s' is not supported", tti_show_path(what), i,
                  type ? tti_show(type).text : "");
     }
+    hyper->layer_types = types;
     return TT_OK;
+}
+
+/* The object that holds the family's keys. */
+static tt_status find_keys(const char *what, const json_t *root, const tti_family *family, const json_t **config_out)
+{
+    const json_t *nested = family->nested ? json_object_get(root, family->nested) : NULL;
+    TT_CHECK(!nested || json_is_object(nested), TT_ERR_FILE, "%s: '%s' is not an object", tti_show_path(what), family->nested);
+    *config_out = nested ? nested : root;
+    return TT_OK;
+}
+
+/* Everything between the JSON text and tt_arch, of a family. */
+static tt_status read_keys(const char *what, const tti_family *family, tti_hyper *hyper)
+{
+    const json_t *config = hyper->config;
+    TT_TRY(tti_json_fill(what, config, family->keys, hyper));
+    TT_TRY(check_unread(what, config, family));
+    if (!reads_key(family, "sliding_window")) {
+        TT_TRY(check_unread_window(what, config, hyper));
+    }
+    TT_TRY(read_layer_types(what, config, family, hyper));
+    TT_TRY(tti_rope_parse(what, config, family->rope_theta, &hyper->rope));
+    if (isnan(hyper->rope.partial_rotary_factor)) {
+        hyper->rope.partial_rotary_factor = family->partial_rotary > 0 ? family->partial_rotary : 1;
+    }
+    TT_CHECK(family->partial_rotary > 0 || hyper->rope.partial_rotary_factor == 1, TT_ERR_UNSUPPORTED,
+             "%s: partial_rotary_factor is not supported for this architecture", tti_show_path(what));
+    return family->finish(hyper);
 }
 
 tt_status tti_config_read(const char *dir, const char *what, const tti_family **family_out,
@@ -50,25 +215,21 @@ tt_status tti_config_read(const char *dir, const char *what, const tti_family **
 {
     const tti_family *family;
     tti_hyper hyper = {.what = what, .arch = {.embedding_scale = 1, .residual_scale = 1, .logit_divisor = 1}};
-    json_t *config = NULL;
-    TT_TRY(tti_json_load(dir, CONFIG_NAME, TTI_CONFIG_BYTES, &config));
-    hyper.config = config;
-    tt_status st = tti_family_find(what, config, &family, &hyper.arch.name);
+    TT_TRY(tti_json_load(dir, CONFIG_NAME, TTI_CONFIG_BYTES, &hyper.root));
+    tt_status st = tti_family_find(what, hyper.root, &family, &hyper.arch.name);
     if (st == TT_OK) {
-        st = check_common(what, config);
+        st = check_quantization(what, hyper.root);
     }
     if (st == TT_OK) {
-        st = tti_json_fill(what, config, family->keys, &hyper);
+        st = find_keys(what, hyper.root, family, &hyper.config);
     }
     if (st == TT_OK) {
-        st = tti_rope_parse(what, config, family->rope_theta, &hyper.rope);
-    }
-    if (st == TT_OK) {
-        st = family->finish(&hyper);
+        st = read_keys(what, family, &hyper);
     }
     if (st != TT_OK) {
         free(hyper.arch.rope.inv_freq);
-        json_decref(config);
+        free(hyper.arch.rope.long_inv_freq);
+        json_decref(hyper.root);
         return st;
     }
     *family_out = family;
@@ -155,7 +316,7 @@ static tt_status read_generation(const char *what, const json_t *object, tt_gene
     return TT_OK;
 }
 
-tt_status tti_config_read_generation(const char *dir, const char *what, const json_t *config,
+tt_status tti_config_read_generation(const char *dir, const tti_hyper *hyper,
                                      tt_generation *generation_out, int32_t **ids_out,
                                      size_t *n_ids_out)
 {
@@ -177,7 +338,10 @@ tt_status tti_config_read_generation(const char *dir, const char *what, const js
         json_decref(object);
     }
     if (st == TT_OK) {
-        st = add_ids(what, config, ids, &n);
+        st = add_ids(hyper->what, hyper->root, ids, &n);
+    }
+    if (st == TT_OK && hyper->config != hyper->root) {
+        st = add_ids(hyper->what, hyper->config, ids, &n);
     }
     if (st != TT_OK) {
         free(ids);

@@ -55,8 +55,8 @@ static tt_status load(tt_model *model, const char *what)
     tt_status st =
         model->name ? TT_OK : TT_FAIL(TT_ERR_NOMEM, "no memory for an architecture's name");
     if (st == TT_OK) {
-        st = tti_config_read_generation(model->path, what, hyper.config, &model->generation,
-                                        &model->end_ids, &model->n_end_ids);
+        st = tti_config_read_generation(model->path, &hyper, &model->generation, &model->end_ids,
+                                        &model->n_end_ids);
     }
     if (st == TT_OK) {
         st = tti_checkpoint_open(model->path, &checkpoint);
@@ -74,7 +74,7 @@ static tt_status load(tt_model *model, const char *what)
         checkpoint.table.names = (tti_names){0};
     }
     tti_checkpoint_fini(&checkpoint);
-    json_decref((json_t *)hyper.config);
+    json_decref(hyper.root);
     return st;
 }
 
@@ -153,7 +153,8 @@ tt_tensor tt_model_tensor(const tt_model *model, tt_role role, int64_t layer, in
     } else if (role < TT_ROLE_COUNT && layer >= 0 && layer < arch->L + arch->n_mtp) {
         if (!tti_role_is_expert(role)) {
             found = &model->layer[role][layer];
-        } else if (expert >= 0 && expert < arch->E && model->expert[layer]) {
+        } else if (expert >= 0 && expert < arch->E && model->expert[layer] &&
+                   (role <= TT_ROLE_EXPERT_DOWN || arch->expert_bias)) {
             found = &model->expert[layer][(int64_t)(role - TT_ROLE_EXPERT_GATE) * arch->E + expert];
         }
     }

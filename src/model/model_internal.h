@@ -89,6 +89,9 @@ typedef struct tti_rope_keys {
     double theta, factor, attention_factor, partial_rotary_factor;
     double beta_fast, beta_slow, mscale, mscale_all_dim;
     double low_freq_factor, high_freq_factor;
+    double alpha;                   /* dynamic: theta grows by alpha^(d/(d-2)) whatever the length (HunYuan) */
+    double short_mscale, long_mscale; /* longrope: instead of attention_factor (Phi-3.5-MoE) */
+    const json_t *short_factor, *long_factor; /* longrope: a number for each pair; borrowed */
     int64_t original_context; /* 0: not stated */
     bool truncate;
 } tti_rope_keys;
@@ -189,20 +192,28 @@ typedef struct tti_part {
 } tti_part;
 enum { TTI_PARTS = 4 };
 
+/* `rows` rows of a matrix: of these, row r is output first + (r / run) * stride + r % run of a plane. */
+typedef struct tti_segment {
+    int64_t rows, first, run, stride;
+} tti_segment;
+enum { TTI_SEGMENTS = 3 };
+
 /* Where a matrix lies, and the view of it that the matrix is. The file holds planes (one for each expert where they lie
- * together) of [file_rows][file_cols], rows being outputs, or inputs if transposed. Output r of the matrix is output
- * first + (r / run) * stride + r % run of the plane. Made by tti_source_make for the whole (plane 0, all rows in order);
- * roles.c narrows it. */
+ * together) of [file_rows][file_cols], rows being outputs, or inputs if transposed. The matrix is the segments one after
+ * another. Made by tti_source_make for the whole; roles.c narrows it. */
 typedef struct tti_source {
     tti_scheme scheme;
     ttk_format format;
     const char *name; /* of the tensor; owned by the names of the checkpoint */
     tti_part part[TTI_PARTS];
     int64_t plane, file_rows, file_cols;
-    int64_t first, run, stride;
+    tti_segment segment[TTI_SEGMENTS];
+    int n_segments;
     bool transposed;
     tti_map map;
 } tti_source;
+/* The output of the plane that is row r of the matrix; *left_out (may be NULL): so many rows from r on follow each other there. */
+int64_t tti_source_row(const tti_source *source, int64_t r, int64_t *left_out);
 
 /* Finds what is stored under the name of a tensor, in whatever scheme (a scheme may replace the name's ending), and its
  * shape as if it were stored plainly: dims[n_dims], outputs before inputs. *n_dims_out = 0: the checkpoint has no such
@@ -217,38 +228,72 @@ tt_status tti_source_make(const tti_checkpoint *checkpoint, const char *name, tt
 typedef struct tti_hyper {
     tt_arch arch;
     const char *what;     /* the configuration file, for messages */
-    const json_t *config; /* borrowed */
+    json_t *root;         /* all of it */
+    const json_t *config; /* the object that holds the family's keys; borrowed from root */
     double scale;         /* routed_scaling_factor */
     bool norm_topk;
     bool attention_bias, mlp_bias;
     int64_t n_shared;       /* shared experts; their width is n_shared * F */
     int64_t first_dense;    /* layers below are dense */
+    int64_t last_moe;       /* layers above are dense (ERNIE) */
     int64_t moe_every;      /* moe_layer_freq, decoder_sparse_step */
     int64_t n_nextn;        /* MTP layers that the configuration states */
-    int64_t sliding_window; /* 0 = none */
-    bool use_sliding_window;
+    int64_t sliding_window;    /* 0 = none */
+    bool use_sliding_window;   /* false: sliding_window counts for nothing */
+    int64_t max_window_layers; /* where layers are not typed: those from here on slide (Qwen3), or those below (Qwen2) */
+    int64_t rotary_dim;        /* 0: partial_rotary_factor says */
+    int64_t chunk;             /* attention_chunk_size; 0 = none */
+    int64_t layer_interval;    /* every so many layers one is of another kind (Llama-4, Qwen3-Next) */
+    bool scale_queries;
+    bool use_qk_norm;
     bool rope_interleaved;
+    double attention_multiplier; /* instead of 1 / sqrt(D); 0 = none */
     const char *topk_method, *scoring;
+    const json_t *layer_types; /* borrowed: a name for each layer; NULL: not stated */
     tti_rope_keys rope;
 } tti_hyper;
 
-enum { TTI_SPELLINGS = 2 };
-/* Names of tensors, each with its spellings; %L stands for the layer and %E for the expert. */
+enum { TTI_SPELLINGS = 3 };
+/* Pairs of a gate and an up matrix that may lie in one tensor. */
+typedef enum tti_pair { TTI_PAIR_DENSE, TTI_PAIR_EXPERT, TTI_PAIR_EXPERT_BIAS, TTI_PAIR_SHARED, TTI_PAIR_COUNT } tti_pair;
+/* Names of tensors, each with its spellings; %L stands for the layer and %E for the expert. The name of an expert's role without
+ * %E is a tensor of all experts, [E] planes. */
 typedef struct tti_tensor_names {
     const char *role[TT_ROLE_COUNT][TTI_SPELLINGS];
-    /* All experts of a layer in one tensor: [E][2F][H] (gate rows, then up rows) and [E][H][F]. */
-    const char *fused_gate_up[TTI_SPELLINGS];
-    const char *fused_down[TTI_SPELLINGS];
+    /* Where the roles' own tensors are absent: gate and up in one, [2F][H]; the gate's rows first, or row by row in turns. */
+    const char *pair[TTI_PAIR_COUNT][TTI_SPELLINGS];
+    bool pairs_in_turns;
+    bool transposed; /* planes of all experts, stored plainly, are [inputs][outputs] */
 } tti_tensor_names;
+
+/* Which part of a tensor a role is: segments of the rows of [file_rows][...], and what becomes of each number. */
+typedef struct tti_view {
+    int64_t file_rows;
+    tti_segment segment[TTI_SEGMENTS];
+    int n_segments;
+    tti_map map;
+} tti_view;
+
+/* A key that only one value is computed of: any other is refused, unless the family reads the key. Absent and null are well. */
+typedef struct tti_only {
+    const char *key;
+    const char *value; /* JSON; NULL: finish() sees to it */
+} tti_only;
 /* What almost all checkpoints call them; which of them a model has its tt_arch says. */
 extern const tti_tensor_names tti_common_tensors;
+extern const tti_only tti_common_only[];
 #define TTI_LAYER "model.layers.%L."
 
 /* One architecture family, as data. In names, %L stands for the layer and %E for the expert. */
 typedef struct tti_family {
     const char *const *architectures; /* accepted config "architectures", NULL-ended */
     const char *const *model_types;   /* accepted config "model_type", NULL-ended */
+    const char *nested;               /* the object of config.json that holds the keys, if it is there; NULL: the whole */
+    const char *prefix;               /* of tensor names, where the checkpoint has it; NULL: none */
     double rope_theta;                /* where the configuration states none */
+    double partial_rotary;            /* the same; 0 = all of a head, and no other is accepted */
+    const char *const *layer_types;   /* accepted in "layer_types", NULL-ended; NULL: full_attention only */
+    const tti_only *only;             /* besides tti_common_only, and before it; ended by a NULL key; NULL: none */
     const tti_key *keys;              /* config keys -> tti_hyper */
     /* What is not one to one: defaults that depend on other keys, refusals. */
     tt_status (*finish)(tti_hyper *hyper);
@@ -257,18 +302,38 @@ typedef struct tti_family {
     void (*set_layer)(const tti_hyper *hyper, int64_t id, tt_layer *layer);
     /* Names that differ from tti_common_tensors; where a row is empty the common one counts. */
     tti_tensor_names tensors;
+    /* Roles that are not a whole tensor; *view comes in as the whole. NULL: none. */
+    void (*view)(const tt_arch *arch, tt_role role, tti_view *view);
     const char *mtp_probe; /* a tensor that each MTP layer has; NULL: the family has none */
 } tti_family;
 
 extern const tti_family tti_family_deepseek_v2;
 extern const tti_family tti_family_deepseek_v3;
-extern const tti_family tti_family_qwen3_moe;
+extern const tti_family tti_family_dots1;
+extern const tti_family tti_family_ernie4_5_moe;
+extern const tti_family tti_family_flex_olmo;
+extern const tti_family tti_family_glm4_moe;
+extern const tti_family tti_family_gpt_oss;
+extern const tti_family tti_family_granite_moe;
+extern const tti_family tti_family_hunyuan_moe;
+extern const tti_family tti_family_llama;
+extern const tti_family tti_family_llama4;
+extern const tti_family tti_family_minimax_m2;
+extern const tti_family tti_family_mistral;
 extern const tti_family tti_family_mixtral;
 extern const tti_family tti_family_olmoe;
+extern const tti_family tti_family_phimoe;
+extern const tti_family tti_family_qwen2_moe;
+extern const tti_family tti_family_qwen3;
+extern const tti_family tti_family_qwen3_moe;
+extern const tti_family tti_family_qwen3_next;
 
-/* layer_is_moe of several families: every layer; each moe_every-th one from first_dense on. */
+/* layer_is_moe of several families: every layer; each moe_every-th one from first_dense on; those whose number from 1 on is a
+ * multiple of moe_every, but none of mlp_only_layers (tti_arch_check_mlp_only in finish). */
 bool tti_arch_every_layer(const tti_hyper *hyper, int64_t layer);
 bool tti_arch_after_dense(const tti_hyper *hyper, int64_t layer);
+bool tti_arch_unless_mlp_only(const tti_hyper *hyper, int64_t layer);
+tt_status tti_arch_check_mlp_only(const tti_hyper *hyper);
 
 /* Finds the family of a configuration and the architecture's name there (borrowed).
  * Errors: TT_ERR_FILE, TT_ERR_UNSUPPORTED naming an unknown architecture. */
@@ -330,8 +395,32 @@ enum {
         .type = TTI_KEY_REAL, .name = {"routed_scaling_factor"}, .offset = TTI_OFFSET(scale),      \
         .fallback = (value), .min = 1e-6, .max = 1e6                                               \
     }
-/* A sliding window is not computed; within it every key is visible, so the context ends there. */
-void tti_arch_limit_to_window(tti_hyper *hyper);
+/* The keys of almost every decoder with grouped-query attention, and what counts where they are absent. n_kv 0: as many as there are
+ * heads; head_width 0: H / heads. */
+#define TTI_KEYS_GQA(n_kv, head_width, n_context, eps)                                             \
+    TTI_KEY_SIZE("num_hidden_layers", arch.L, TTI_MAX_LAYERS),                                     \
+        TTI_KEY_SIZE("hidden_size", arch.H, TTI_MAX_WIDTH),                                        \
+        TTI_KEY_SIZE("vocab_size", arch.V, TTI_MAX_VOCABULARY),                                    \
+        TTI_KEY_SIZE("num_attention_heads", arch.Nq, TTI_MAX_WIDTH),                               \
+        TTI_KEY_COUNT_OR("num_key_value_heads", arch.Nkv, TTI_MAX_WIDTH, n_kv),                    \
+        TTI_KEY_COUNT_OR("head_dim", arch.D, TTI_MAX_WIDTH, head_width),                           \
+        TTI_KEY_SIZE_OR("max_position_embeddings", arch.context, TTI_MAX_CONTEXT, n_context),      \
+        TTI_KEY_EPS(eps)
+#define TTI_KEY_TIED(value) TTI_KEY_BOOL_OR("tie_word_embeddings", arch.tied_embeddings, value)
+#define TTI_KEY_FACTOR_OR(key, field, value)                                                       \
+    {                                                                                              \
+        .type = TTI_KEY_FLOAT, .name = {key}, .offset = TTI_OFFSET(field), .fallback = (value),    \
+        .min = 1e-6, .max = 1e6                                                                    \
+    }
+/* A layer's window: it slides if layer_types says so, or where that is silent if by_default; and the same for whether it is of
+ * another type. MTP layers have no type. */
+void tti_arch_set_window(const tti_hyper *hyper, int64_t id, bool by_default, tt_layer *layer);
+bool tti_arch_layer_is(const tti_hyper *hyper, int64_t id, const char *type, bool by_default);
+/* set_layer where every layer slides, or none (use_sliding_window). */
+void tti_arch_all_slide(const tti_hyper *hyper, int64_t id, tt_layer *layer);
+/* A router without groups: softmax over all experts, or sigmoids with a bias for choosing. */
+tt_router tti_router_softmax(bool normalise);
+tt_router tti_router_sigmoid(const tti_hyper *hyper);
 /* Sets heads, head width, rotary table and softmax scale of grouped-query attention, and checks
  * them. */
 tt_status tti_arch_finish_gqa(tti_hyper *hyper);
@@ -343,13 +432,13 @@ tt_status tti_arch_check_router(const tti_hyper *hyper);
 /* ---- config.c ---- */
 
 enum { TTI_CONFIG_BYTES = 16 << 20 }; /* largest config.json; real ones are below 100 kB */
-/* Reads DIR/config.json. hyper_out->config must be given to json_decref by the caller,
- * hyper_out->arch.rope.inv_freq to free. `what` is the file's path and must outlive hyper. */
+/* Reads DIR/config.json. hyper_out->root must be given to json_decref by the caller,
+ * hyper_out->arch.rope.inv_freq and .long_inv_freq to free. `what` is the file's path and must outlive hyper. */
 tt_status tti_config_read(const char *dir, const char *what, const tti_family **family_out,
                           tti_hyper *hyper_out);
 /* generation_config.json (may be absent) and the end ids of both files. Owner: *ids_out is the
  * caller's. */
-tt_status tti_config_read_generation(const char *dir, const char *what, const json_t *config,
+tt_status tti_config_read_generation(const char *dir, const tti_hyper *hyper,
                                      tt_generation *generation_out, int32_t **ids_out,
                                      size_t *n_ids_out);
 
@@ -357,6 +446,7 @@ tt_status tti_config_read_generation(const char *dir, const char *what, const js
 
 enum {
     TTI_N_GLOBAL_ROLES = TT_ROLE_ATTENTION_NORM,
+    TTI_N_EXPERT_MATRICES = TT_ROLE_EXPERT_DOWN - TT_ROLE_EXPERT_GATE + 1,
     TTI_N_EXPERT_ROLES = TT_ROLE_EXPERT_DOWN_BIAS - TT_ROLE_EXPERT_GATE + 1
 };
 
@@ -375,7 +465,7 @@ struct tt_model {
     tti_names names; /* of tensors */
     tti_resolved global[TTI_N_GLOBAL_ROLES];
     tti_resolved *layer[TT_ROLE_COUNT]; /* layer[role][L + n_mtp]; NULL for global and expert roles */
-    tti_resolved **expert; /* expert[L + n_mtp], each [TTI_N_EXPERT_ROLES][E] or NULL in a dense layer */
+    tti_resolved **expert; /* expert[L + n_mtp], each [3 roles, or 6 with biases][E], or NULL in a dense layer */
     int32_t *end_ids;
     size_t n_end_ids;
     tt_generation generation;

@@ -133,6 +133,7 @@ typedef struct resolver {
     const tti_family *family;
     const tti_checkpoint *checkpoint;
     const tt_arch *arch;
+    const char *prefix; /* of all names */
 } resolver;
 
 /* What a look-up gives. n_dims = 0: nothing. */
@@ -140,6 +141,7 @@ typedef struct found {
     tti_source source;
     int64_t dims[TTI_MAX_DIMS];
     int n_dims;
+    const char *pattern; /* that its name was made of */
 } found;
 
 /* A family's own names, or the common ones where it has none. */
@@ -153,10 +155,33 @@ static const char *const *role_names(const resolver *r, tt_role role)
     return names_of(r->family->tensors.role[role], tti_common_tensors.role[role]);
 }
 
-/* Writes pattern with %L and %E replaced into name[NAME_BYTES]. */
-static void expand(const char *pattern, int64_t layer, int64_t expert, char *name)
+/* The names of the tensor that may hold this role and another; NULL if no such thing exists. *second_out: it is the other half. */
+static const char *const *pair_names(const resolver *r, tt_role role, bool *second_out)
 {
-    size_t used = 0;
+    static const struct {
+        tt_role first, second;
+    } pairs[TTI_PAIR_COUNT] = {[TTI_PAIR_DENSE] = {TT_ROLE_GATE, TT_ROLE_UP},
+                               [TTI_PAIR_EXPERT] = {TT_ROLE_EXPERT_GATE, TT_ROLE_EXPERT_UP},
+                               [TTI_PAIR_EXPERT_BIAS] = {TT_ROLE_EXPERT_GATE_BIAS, TT_ROLE_EXPERT_UP_BIAS},
+                               [TTI_PAIR_SHARED] = {TT_ROLE_SHARED_GATE, TT_ROLE_SHARED_UP}};
+    for (int i = 0; i < TTI_PAIR_COUNT; i++) {
+        if (role == pairs[i].first || role == pairs[i].second) {
+            *second_out = role == pairs[i].second;
+            return names_of(r->family->tensors.pair[i], tti_common_tensors.pair[i]);
+        }
+    }
+    return NULL;
+}
+
+static bool is_per_expert(const char *pattern)
+{
+    return strstr(pattern, "%E") != NULL;
+}
+
+/* Writes pattern with %L and %E replaced into name[NAME_BYTES]. */
+static void expand(const resolver *r, const char *pattern, int64_t layer, int64_t expert, char *name)
+{
+    size_t used = (size_t)snprintf(name, NAME_BYTES, "%s", r->prefix);
     for (const char *c = pattern; *c; c++) {
         if (*c == '%') {
             c++;
@@ -170,27 +195,23 @@ static void expand(const char *pattern, int64_t layer, int64_t expert, char *nam
     name[used] = 0;
 }
 
-/* What the checkpoint has under the first of the spellings that it has at all; *n_dims_out = 0 if none. name[NAME_BYTES]
- * gets the one found, or the first. */
-static tt_status find(const resolver *r, const char *const *spellings, int64_t layer, int64_t expert, char *name, found *out)
+/* What the checkpoint has under the first of the spellings that it has at all; out->n_dims = 0 if none. */
+static tt_status find(const resolver *r, const char *const *spellings, int64_t layer, int64_t expert, found *out)
 {
     out->n_dims = 0;
-    for (int i = 0; i < TTI_SPELLINGS && spellings[i]; i++) {
-        char other[NAME_BYTES];
-        expand(spellings[i], layer, expert, other);
-        TT_TRY(tti_source_make(r->checkpoint, other, &out->source, out->dims, &out->n_dims));
-        if (i == 0 || out->n_dims > 0) {
-            memcpy(name, other, sizeof(other));
-        }
-        if (out->n_dims > 0) {
-            return TT_OK;
-        }
+    for (int i = 0; i < TTI_SPELLINGS && spellings && spellings[i] && out->n_dims == 0; i++) {
+        char name[NAME_BYTES];
+        expand(r, spellings[i], layer, expert, name);
+        out->pattern = spellings[i];
+        TT_TRY(tti_source_make(r->checkpoint, name, &out->source, out->dims, &out->n_dims));
     }
     return TT_OK;
 }
 
-static tt_status missing(const resolver *r, const char *name)
+static tt_status missing(const resolver *r, const char *pattern, int64_t layer, int64_t expert)
 {
+    char name[NAME_BYTES];
+    expand(r, pattern, layer, expert, name);
     return TT_FAIL(TT_ERR_FILE, "%s: tensor '%s' is missing, %s needs it",
                    tti_show_path(r->checkpoint->source), name, tti_show(r->arch->name).text);
 }
@@ -207,14 +228,32 @@ static void show_dims(char *text, size_t bytes, const int64_t *dim, int n_dims)
     }
 }
 
+/* The dimensions other than 1: [1][E] and [W][1][4] are stored where [E] and [W][4] are meant. */
+static int squeeze(const int64_t *dim, int n_dims, int64_t *out)
+{
+    int n = 0;
+    for (int i = 0; i < n_dims; i++) {
+        if (dim[i] != 1) {
+            out[n++] = dim[i];
+        }
+    }
+    return n;
+}
+
+static bool has_shape(const found *f, int n_dims, const int64_t *dim)
+{
+    int64_t have[TTI_MAX_DIMS], want[TTI_MAX_DIMS];
+    if (f->n_dims > TTI_MAX_DIMS) {
+        return false;
+    }
+    int n_have = squeeze(f->dims, f->n_dims, have), n_want = squeeze(dim, n_dims, want);
+    return n_have == n_want && memcmp(have, want, (size_t)n_have * sizeof(have[0])) == 0;
+}
+
 /* Checks that what was found has the shape dim[n_dims]. */
 static tt_status check_shape(const resolver *r, const found *f, int n_dims, const int64_t *dim)
 {
-    bool fits = f->n_dims == n_dims;
-    for (int i = 0; i < n_dims && fits; i++) {
-        fits = f->dims[i] == dim[i];
-    }
-    if (fits) {
+    if (has_shape(f, n_dims, dim)) {
         return TT_OK;
     }
     char have[128], need[128];
@@ -225,88 +264,156 @@ static tt_status check_shape(const resolver *r, const found *f, int n_dims, cons
                    need);
 }
 
-/* The matrix [rows][cols] that is rows [first, first + rows) of plane `plane` of planes [file_rows][cols]. */
-static tti_resolved view_of(const found *f, int64_t plane, int64_t file_rows, int64_t first, int64_t rows, int64_t cols)
+/* A role's shape, and which part of its tensor it is. */
+typedef struct wanted {
+    int64_t rows, cols;
+    bool vector;
+    tti_view view;
+} wanted;
+
+/* False if the architecture has no such tensor in this layer. */
+static bool want(const resolver *r, tt_role role, int64_t layer, wanted *w)
+{
+    if (!tti_role_shape(r->arch, role, layer, &w->rows, &w->cols, &w->vector)) {
+        return false;
+    }
+    w->view = (tti_view){.file_rows = w->rows, .segment = {{w->rows, 0, w->rows, w->rows}}, .n_segments = 1};
+    if (r->family->view) {
+        r->family->view(r->arch, role, &w->view);
+    }
+    return true;
+}
+
+/* Makes w one half of a tensor that holds two roles. */
+static void want_half(const resolver *r, bool second, wanted *w)
+{
+    bool turns = r->family->tensors.pairs_in_turns;
+    int64_t n = w->rows;
+    w->view.file_rows = 2 * n;
+    w->view.segment[0] = turns ? (tti_segment){n, second, 1, 2} : (tti_segment){n, second ? n : 0, n, n};
+}
+
+/* What was found, as the matrix that is wanted: of plane `plane`. */
+static tti_resolved resolved_of(const found *f, const wanted *w, int64_t plane, bool transposed)
 {
     tti_resolved resolved = {.source = f->source};
-    resolved.source.plane = plane;
-    resolved.source.file_rows = file_rows;
-    resolved.source.file_cols = cols;
-    resolved.source.first = first;
-    resolved.source.run = resolved.source.stride = rows;
-    resolved.tensor = (tt_tensor){.name = f->source.name, .rows = rows, .cols = cols, .format = f->source.format};
+    tti_source *source = &resolved.source;
+    source->plane = plane;
+    source->transposed = transposed;
+    source->file_rows = transposed ? w->cols : w->view.file_rows;
+    source->file_cols = transposed ? w->view.file_rows : w->cols;
+    memcpy(source->segment, w->view.segment, sizeof(source->segment));
+    source->n_segments = w->view.n_segments;
+    source->map = w->view.map;
+    resolved.tensor = (tt_tensor){.name = source->name, .rows = w->rows, .cols = w->cols, .format = source->format};
     return resolved;
 }
 
-/* The tensor of a role; *resolved_out is left alone where the architecture has none. */
-static tt_status resolve_one(const resolver *r, tt_role role, int64_t layer, int64_t expert,
-                             tti_resolved *resolved_out)
+/* Looks a role up: under its own names, else as half of a pair. Refuses if it is not there; expert roles may be planes, then
+ * `planes` chooses what name a refusal gives. */
+static tt_status look_up(const resolver *r, tt_role role, int64_t layer, bool planes, wanted *w, found *f)
 {
-    char name[NAME_BYTES];
-    int64_t dim[2];
-    bool vector = false;
-    found f;
-    if (!tti_role_shape(r->arch, role, layer, &dim[0], &dim[1], &vector)) {
+    bool second = false;
+    TT_TRY(find(r, role_names(r, role), layer, 0, f));
+    if (f->n_dims > 0) {
         return TT_OK;
     }
-    TT_TRY(find(r, role_names(r, role), layer, expert, name, &f));
-    if (f.n_dims == 0) {
-        return missing(r, name);
+    const char *const *pair = pair_names(r, role, &second);
+    TT_TRY(find(r, pair, layer, 0, f));
+    if (f->n_dims > 0) {
+        want_half(r, second, w);
+        return TT_OK;
     }
-    TT_TRY(check_shape(r, &f, vector ? 1 : 2, dim));
-    *resolved_out = view_of(&f, 0, dim[0], 0, dim[0], dim[1]);
+    const char *const *names = role_names(r, role);
+    if (!names[0]) {
+        names = pair;
+    }
+    TT_CHECK(names && names[0], TT_ERR_UNSUPPORTED, "%s: no name is known for a tensor that %s needs",
+             tti_show_path(r->checkpoint->source), tti_show(r->arch->name).text);
+    int i = 0;
+    while (planes && is_per_expert(names[i]) && i + 1 < TTI_SPELLINGS && names[i + 1]) {
+        i++;
+    }
+    return missing(r, names[i], layer, 0);
+}
+
+/* The tensor of a role that is not an expert's; *resolved_out is left alone where the architecture has none. */
+static tt_status resolve_one(const resolver *r, tt_role role, int64_t layer, tti_resolved *resolved_out)
+{
+    wanted w;
+    found f;
+    if (!want(r, role, layer, &w)) {
+        return TT_OK;
+    }
+    TT_TRY(look_up(r, role, layer, false, &w, &f));
+    TT_TRY(check_shape(r, &f, w.vector ? 1 : 2, (int64_t[]){w.view.file_rows, w.cols}));
+    *resolved_out = resolved_of(&f, &w, 0, false);
     return TT_OK;
 }
 
-/* Experts of a layer that lie in two tensors: gate_up[E][2F][H], gate rows first, and
- * down[E][H][F]. experts[TTI_N_EXPERT_ROLES][E]. */
-static tt_status resolve_fused(const resolver *r, int64_t layer, const found *gate_up, tti_resolved *experts)
+/* Planes of all experts: [E][outputs][inputs], or [E][inputs][outputs] where the family stores them so; of such a family the other
+ * order is accepted too where the shape leaves no doubt. */
+static tt_status check_planes(const resolver *r, const found *f, const wanted *w, bool *transposed_out)
 {
-    char name[NAME_BYTES];
-    const tt_arch *a = r->arch;
-    found down;
-    TT_TRY(find(r, names_of(r->family->tensors.fused_down, tti_common_tensors.fused_down), layer, 0, name, &down));
-    if (down.n_dims == 0) {
-        return missing(r, name);
+    int64_t E = r->arch->E, rows = w->view.file_rows, cols = w->cols;
+    const int64_t straight[] = {E, rows, cols}, turned[] = {E, cols, rows};
+    int n_dims = w->vector ? 2 : 3;
+    bool turns = r->family->tensors.transposed && f->source.scheme == TTI_SCHEME_PLAIN && !w->vector;
+    *transposed_out = turns && (rows == cols || !has_shape(f, n_dims, straight));
+    return check_shape(r, f, n_dims, *transposed_out ? turned : straight);
+}
+
+/* One role of all experts of a layer: experts[E]. *planes: in: how a missing tensor is named; out: how they lie. */
+static tt_status resolve_role_of_experts(const resolver *r, tt_role role, int64_t layer, bool *planes, tti_resolved *experts)
+{
+    wanted w;
+    found f;
+    bool transposed = false;
+    if (!want(r, role, layer, &w)) {
+        return TT_OK;
     }
-    TT_TRY(check_shape(r, &down, 3, (int64_t[]){a->E, a->H, a->F}));
-    for (int64_t e = 0; e < a->E; e++) {
-        experts[e] = view_of(gate_up, e, 2 * a->F, 0, a->F, a->H);
-        experts[a->E + e] = view_of(gate_up, e, 2 * a->F, a->F, a->F, a->H);
-        experts[2 * a->E + e] = view_of(&down, e, a->H, 0, a->H, a->F);
+    TT_TRY(look_up(r, role, layer, *planes, &w, &f));
+    *planes = !is_per_expert(f.pattern);
+    if (*planes) {
+        TT_TRY(check_planes(r, &f, &w, &transposed));
+    }
+    const char *const name[TTI_SPELLINGS] = {f.pattern};
+    for (int64_t e = 0; e < r->arch->E; e++) {
+        if (!*planes) {
+            TT_TRY(find(r, name, layer, e, &f));
+            if (f.n_dims == 0) {
+                return missing(r, name[0], layer, e);
+            }
+            TT_TRY(check_shape(r, &f, w.vector ? 1 : 2, (int64_t[]){w.view.file_rows, w.cols}));
+        }
+        experts[e] = resolved_of(&f, &w, *planes ? e : 0, transposed);
     }
     return TT_OK;
 }
 
 static tt_status resolve_experts(const resolver *r, int64_t layer, tt_model *model)
 {
-    char name[NAME_BYTES];
     const tt_arch *a = r->arch;
-    found fused, first;
-    TT_TRY(find(r, names_of(r->family->tensors.fused_gate_up, tti_common_tensors.fused_gate_up), layer, 0, name, &fused));
-    TT_TRY(find(r, role_names(r, TT_ROLE_EXPERT_GATE), layer, 0, name, &first));
-    if (fused.n_dims == 0 && first.n_dims == 0) {
-        return missing(r, name);
-    }
+    wanted w;
+    found f;
+    bool planes = false;
     /* The array below is as large as E says, so E is held against what the files hold first. */
-    if (first.n_dims > 0) {
-        TT_CHECK((uint64_t)a->E * 3 <= r->checkpoint->table.n, TT_ERR_FILE,
-                 "%s: the configuration states %lld experts, the checkpoint has %zu tensors",
-                 tti_show_path(r->checkpoint->source), (long long)a->E, r->checkpoint->table.n);
-    } else {
-        TT_TRY(check_shape(r, &fused, 3, (int64_t[]){a->E, 2 * a->F, a->H}));
+    if (want(r, TT_ROLE_EXPERT_GATE, layer, &w)) {
+        TT_TRY(look_up(r, TT_ROLE_EXPERT_GATE, layer, false, &w, &f));
+        if (is_per_expert(f.pattern)) {
+            TT_CHECK((uint64_t)a->E * 2 <= r->checkpoint->table.n, TT_ERR_FILE,
+                     "%s: the configuration states %lld experts, the checkpoint has %zu tensors",
+                     tti_show_path(r->checkpoint->source), (long long)a->E, r->checkpoint->table.n);
+        } else {
+            TT_TRY(check_planes(r, &f, &w, &(bool){false}));
+        }
     }
-    tti_resolved *experts = calloc((size_t)a->E * TTI_N_EXPERT_ROLES, sizeof(*experts));
+    int n_roles = a->expert_bias ? TTI_N_EXPERT_ROLES : TTI_N_EXPERT_MATRICES;
+    tti_resolved *experts = calloc((size_t)a->E * (size_t)n_roles, sizeof(*experts));
     TT_CHECK(experts, TT_ERR_NOMEM, "no memory for the table of %lld experts", (long long)a->E);
     model->expert[layer] = experts;
-    if (first.n_dims == 0) {
-        return resolve_fused(r, layer, &fused, experts);
-    }
-    for (int64_t e = 0; e < a->E; e++) {
-        for (int i = 0; i < TTI_N_EXPERT_ROLES; i++) {
-            TT_TRY(resolve_one(r, (tt_role)(TT_ROLE_EXPERT_GATE + i), layer, e,
-                               &experts[i * a->E + e]));
-        }
+    for (int i = 0; i < n_roles; i++) {
+        TT_TRY(resolve_role_of_experts(r, (tt_role)(TT_ROLE_EXPERT_GATE + i), layer, &planes, experts + i * a->E));
     }
     return TT_OK;
 }
@@ -317,7 +424,7 @@ static int64_t count_mtp(const resolver *r, int64_t n_stated)
     int64_t n = 0;
     char name[NAME_BYTES];
     while (r->family->mtp_probe && n < n_stated) {
-        expand(r->family->mtp_probe, r->arch->L + n, 0, name);
+        expand(r, r->family->mtp_probe, r->arch->L + n, 0, name);
         if (!tti_table_find(&r->checkpoint->table, name)) {
             break;
         }
@@ -346,7 +453,13 @@ tt_status tti_roles_resolve(tt_model *model, const tti_family *family, const tti
                             const tti_checkpoint *checkpoint)
 {
     tt_arch *arch = &model->arch;
-    resolver r = {.family = family, .checkpoint = checkpoint, .arch = arch};
+    resolver r = {.family = family, .checkpoint = checkpoint, .arch = arch, .prefix = ""};
+    if (family->prefix) {
+        char name[NAME_BYTES];
+        r.prefix = family->prefix;
+        expand(&r, role_names(&r, TT_ROLE_EMBED)[0], 0, 0, name);
+        r.prefix = tti_table_find(&checkpoint->table, name) ? family->prefix : "";
+    }
     arch->n_mtp = count_mtp(&r, hyper->n_nextn);
     int64_t n_layers = arch->L + arch->n_mtp;
     TT_CHECK((uint64_t)n_layers <= checkpoint->table.n, TT_ERR_FILE,
@@ -364,12 +477,12 @@ tt_status tti_roles_resolve(tt_model *model, const tti_family *family, const tti
     for (int role = 0; role < TTI_N_GLOBAL_ROLES; role++) {
         bool tied = role == TT_ROLE_HEAD && arch->tied_embeddings;
         tt_role from = tied ? TT_ROLE_EMBED : (tt_role)role;
-        TT_TRY(resolve_one(&r, from, 0, 0, &model->global[role]));
+        TT_TRY(resolve_one(&r, from, 0, &model->global[role]));
     }
     for (int64_t layer = 0; layer < n_layers; layer++) {
         for (int role = TTI_N_GLOBAL_ROLES; role < TT_ROLE_COUNT; role++) {
             if (!tti_role_is_expert((tt_role)role)) {
-                TT_TRY(resolve_one(&r, (tt_role)role, layer, 0, &model->layer[role][layer]));
+                TT_TRY(resolve_one(&r, (tt_role)role, layer, &model->layer[role][layer]));
             }
         }
         if (arch->layer[layer].is_moe) {

@@ -28,10 +28,17 @@ tt_status tti_source_make(const tti_checkpoint *checkpoint, const char *name, tt
     return TT_OK;
 }
 
-/* Row r of the matrix is row first + (r / run) * stride + r % run of the plane. */
-static int64_t plane_row(const tti_source *source, int64_t r)
+int64_t tti_source_row(const tti_source *source, int64_t r, int64_t *left_out)
 {
-    return source->first + r / source->run * source->stride + r % source->run;
+    const tti_segment *segment = source->segment;
+    while (r >= segment->rows && segment < source->segment + source->n_segments - 1) {
+        r -= segment->rows;
+        segment++;
+    }
+    if (left_out) {
+        *left_out = segment->stride == segment->run ? segment->rows - r : segment->run - r % segment->run;
+    }
+    return segment->first + r / segment->run * segment->stride + r % segment->run;
 }
 
 static tt_status read_part(const tt_model *model, const tti_source *source, int part, uint64_t at, size_t n, void *dst)
@@ -44,39 +51,111 @@ static tt_status read_part(const tt_model *model, const tti_source *source, int 
                        : TT_FAIL(st, "%s (tensor '%s')", tt_status_message(), tti_show(source->name).text);
 }
 
-/* Elements of a matrix that lies as [file_rows][file_cols]: runs of rows that follow each other are one read. */
-static tt_status read_straight(const tt_model *model, const tti_source *source, int64_t row, int64_t n_rows, void *dst)
+enum { BLOCK_BYTES = 4 << 20 }; /* of a file that are read at once to pick rows or columns from */
+
+/* How many of the rows [row, row + n_rows) of the matrix lie within `span` rows of the plane; *begin_out, *end_out: the rows of the
+ * plane that hold them. At least one row. */
+static int64_t rows_within(const tti_source *source, int64_t row, int64_t n_rows, int64_t span, int64_t *begin_out, int64_t *end_out)
+{
+    int64_t begin = 0, end = 0, taken = 0;
+    while (taken < n_rows) {
+        int64_t left, first = tti_source_row(source, row + taken, &left);
+        left = left < n_rows - taken ? left : n_rows - taken;
+        int64_t low = taken == 0 || first < begin ? first : begin;
+        int64_t room = low + span - first; /* rows of this run that fit */
+        if (taken > 0 && (end - low > span || room < 1)) {
+            break;
+        }
+        left = taken > 0 && left > room ? room : left;
+        begin = low;
+        end = first + left > end ? first + left : end;
+        taken += left;
+    }
+    *begin_out = begin;
+    *end_out = end;
+    return taken;
+}
+
+/* Elements of a matrix that lies as [file_rows][file_cols]. Rows that follow each other are one read, where they are few, many
+ * runs are. */
+static tt_status read_straight(const tt_model *model, const tti_source *source, int64_t row, int64_t n_rows, unsigned char *dst)
 {
     size_t row_bytes = (size_t)source->file_cols * ttk_dtype_bytes(source->format.code);
     uint64_t plane = (uint64_t)source->plane * (uint64_t)source->file_rows * row_bytes;
-    for (int64_t done = 0; done < n_rows;) {
-        int64_t r = row + done, left = source->run - r % source->run;
-        int64_t n = source->stride == source->run || left > n_rows - done ? n_rows - done : left;
-        TT_TRY(read_part(model, source, 0, plane + (uint64_t)plane_row(source, r) * row_bytes, (size_t)n * row_bytes,
-                         (unsigned char *)dst + (size_t)done * row_bytes));
+    unsigned char *block = NULL;
+    tt_status st = TT_OK;
+    for (int64_t done = 0; st == TT_OK && done < n_rows;) {
+        int64_t left, begin, end, first = tti_source_row(source, row + done, &left);
+        int64_t n = left < n_rows - done ? left : n_rows - done;
+        if (n == n_rows - done || (size_t)n * row_bytes >= BLOCK_BYTES / 4) {
+            st = read_part(model, source, 0, plane + (uint64_t)first * row_bytes, (size_t)n * row_bytes,
+                           dst + (size_t)done * row_bytes);
+            done += n;
+            continue;
+        }
+        n = rows_within(source, row + done, n_rows - done, (int64_t)(BLOCK_BYTES / row_bytes), &begin, &end);
+        if (!block && !(block = malloc(BLOCK_BYTES))) {
+            return TT_FAIL(TT_ERR_NOMEM, "no memory to read tensor '%s'", tti_show(source->name).text);
+        }
+        st = read_part(model, source, 0, plane + (uint64_t)begin * row_bytes, (size_t)(end - begin) * row_bytes, block);
+        for (int64_t r = 0; st == TT_OK && r < n; r++) {
+            memcpy(dst + (size_t)(done + r) * row_bytes,
+                   block + (size_t)(tti_source_row(source, row + done + r, NULL) - begin) * row_bytes, row_bytes);
+        }
         done += n;
     }
-    return TT_OK;
+    free(block);
+    return st;
 }
 
-/* Elements of a matrix whose file holds [inputs][outputs]: of each file row the span that covers the wanted outputs. */
-static tt_status read_transposed(const tt_model *model, const tti_source *source, int64_t row, int64_t n_rows, void *dst)
+enum { TILE_ROWS = 32 }; /* outputs turned at once: a cache line or two of each file row, and few enough streams of writes */
+
+/* dst[r][k] = block[k][column[r]] for k < n_k: lines of the block are `line` elements apart, rows of dst K. */
+static void turn(const unsigned char *block, size_t element, size_t line, int64_t n_k, const int64_t *column, int64_t n_rows,
+                 unsigned char *dst, size_t K)
 {
-    size_t element = ttk_dtype_bytes(source->format.code);
-    int64_t K = source->file_rows, begin = plane_row(source, row), end = plane_row(source, row + n_rows - 1) + 1;
-    uint64_t plane = (uint64_t)source->plane * (uint64_t)source->file_rows * (uint64_t)source->file_cols * element;
-    unsigned char *line = malloc((size_t)(end - begin) * element);
-    TT_CHECK(line, TT_ERR_NOMEM, "no memory to read tensor '%s'", tti_show(source->name).text);
-    tt_status st = TT_OK;
-    for (int64_t k = 0; st == TT_OK && k < K; k++) {
-        uint64_t at = plane + (uint64_t)(k * source->file_cols + begin) * element;
-        st = read_part(model, source, 0, at, (size_t)(end - begin) * element, line);
-        for (int64_t r = 0; st == TT_OK && r < n_rows; r++) {
-            memcpy((unsigned char *)dst + (size_t)(r * K + k) * element,
-                   line + (size_t)(plane_row(source, row + r) - begin) * element, element);
+    for (int64_t tile = 0; tile < n_rows; tile += TILE_ROWS) {
+        int64_t end = tile + TILE_ROWS < n_rows ? tile + TILE_ROWS : n_rows;
+        for (size_t k = 0; k < (size_t)n_k; k++) {
+            const unsigned char *from = block + k * line * element;
+            for (int64_t r = tile; r < end; r++) {
+                unsigned char *to = dst + ((size_t)r * K + k) * element;
+                if (element == sizeof(uint16_t)) {
+                    memcpy(to, from + (size_t)column[r] * sizeof(uint16_t), sizeof(uint16_t));
+                } else {
+                    memcpy(to, from + (size_t)column[r] * element, element);
+                }
+            }
         }
     }
-    free(line);
+}
+
+/* Elements of a matrix whose file holds [inputs][outputs]: of each file row the span that covers the wanted outputs, several file
+ * rows at once where the span is not a small part of them. */
+static tt_status read_transposed(const tt_model *model, const tti_source *source, int64_t row, int64_t n_rows, unsigned char *dst)
+{
+    size_t element = ttk_dtype_bytes(source->format.code), cols = (size_t)source->file_cols;
+    int64_t K = source->file_rows, begin, end;
+    (void)rows_within(source, row, n_rows, source->file_cols, &begin, &end);
+    size_t span = (size_t)(end - begin), line = span * 4 >= cols ? cols : span;
+    int64_t lines = line == cols && BLOCK_BYTES / (cols * element) > 1 ? (int64_t)(BLOCK_BYTES / (cols * element)) : 1;
+    uint64_t plane = (uint64_t)source->plane * (uint64_t)K * cols * element;
+    unsigned char *block = malloc((size_t)lines * line * element);
+    int64_t *column = malloc((size_t)n_rows * sizeof(*column));
+    tt_status st = block && column ? TT_OK : TT_FAIL(TT_ERR_NOMEM, "no memory to read tensor '%s'", tti_show(source->name).text);
+    for (int64_t r = 0; st == TT_OK && r < n_rows; r++) {
+        column[r] = tti_source_row(source, row + r, NULL) - begin;
+    }
+    for (int64_t k = 0; st == TT_OK && k < K; k += lines) {
+        int64_t n = lines < K - k ? lines : K - k;
+        st = read_part(model, source, 0, plane + ((uint64_t)k * cols + (uint64_t)begin) * element,
+                       ((size_t)(n - 1) * cols + span) * element, block);
+        if (st == TT_OK) {
+            turn(block, element, cols, n, column, n_rows, dst + (size_t)k * element, (size_t)K);
+        }
+    }
+    free(block);
+    free(column);
     return st;
 }
 
@@ -96,11 +175,18 @@ uint64_t tt_tensor_hash(const tt_tensor *tensor)
     const tti_source *s = tensor->source;
     const uint64_t values[] = {(uint64_t)tensor->rows, (uint64_t)tensor->cols, (uint64_t)s->scheme, (uint64_t)s->format.code,
                                (uint64_t)s->format.scale, (uint64_t)s->format.group, (uint64_t)s->part[0].file_id, s->part[0].offset,
-                               s->part[1].offset, (uint64_t)s->plane, (uint64_t)s->first, (uint64_t)s->stride,
+                               s->part[1].offset, (uint64_t)s->plane, (uint64_t)s->file_rows, (uint64_t)s->file_cols,
                                (uint64_t)s->transposed, (uint64_t)s->map};
     uint64_t hash = UINT64_C(0xcbf29ce484222325); /* FNV-1a, a value at a time */
     for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
         hash = (hash ^ values[i]) * UINT64_C(0x100000001b3);
+    }
+    for (int i = 0; i < s->n_segments; i++) {
+        const tti_segment *g = &s->segment[i];
+        const uint64_t part[] = {(uint64_t)g->rows, (uint64_t)g->first, (uint64_t)g->run, (uint64_t)g->stride};
+        for (size_t k = 0; k < sizeof(part) / sizeof(part[0]); k++) {
+            hash = (hash ^ part[k]) * UINT64_C(0x100000001b3);
+        }
     }
     return hash;
 }
