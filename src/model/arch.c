@@ -8,8 +8,11 @@
 #include <string.h>
 
 static const tti_family *const families[] = {
-    &tti_family_deepseek_v2, &tti_family_deepseek_v3, &tti_family_mixtral,
-    &tti_family_olmoe,       &tti_family_qwen3_moe,
+    &tti_family_deepseek_v2,  &tti_family_deepseek_v3, &tti_family_dots1,       &tti_family_ernie4_5_moe,
+    &tti_family_flex_olmo,    &tti_family_glm4_moe,    &tti_family_gpt_oss,     &tti_family_granite_moe,
+    &tti_family_hunyuan_moe,  &tti_family_llama,       &tti_family_llama4,      &tti_family_minimax_m2,
+    &tti_family_mistral,      &tti_family_mixtral,     &tti_family_olmoe,       &tti_family_phimoe,
+    &tti_family_qwen2_moe,    &tti_family_qwen3,       &tti_family_qwen3_moe,   &tti_family_qwen3_next,
 };
 enum {
     N_FAMILIES = sizeof(families) / sizeof(families[0]),

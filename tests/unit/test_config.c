@@ -372,7 +372,8 @@ static void bad_values_are_refused_by_name(void **state)
         {"qwen3_moe", "mlp_only_layers", "7", TT_ERR_FILE},
         {"qwen3_moe", "decoder_sparse_step", "0", TT_ERR_FILE},
         {"qwen3_moe", "partial_rotary_factor", "0.5", TT_ERR_UNSUPPORTED},
-        {"qwen3_moe", "layer_types", "[\"full_attention\",\"sliding_attention\"]",
+        {"qwen3_moe", "layer_types", "[\"full_attention\",\"sliding_attention\"]", TT_ERR_FILE},
+        {"olmoe", "layer_types", "[\"full_attention\",\"sliding_attention\",\"full_attention\"]",
          TT_ERR_UNSUPPORTED},
         {"mixtral", "num_key_value_heads", "3", TT_ERR_FILE},
         {"mixtral", "num_attention_heads", "6", TT_ERR_FILE},
@@ -390,7 +391,8 @@ static void bad_values_are_refused_by_name(void **state)
         /* Messages of checks over several keys name another of them. */
         const char *say = strcmp(key, "head_dim") == 0        ? "rotary"
                           : strcmp(key, "architectures") == 0 ? "architecture"
-                          : strcmp(key, "layer_types") == 0   ? "sliding_attention"
+                          : cases[i].status == TT_ERR_UNSUPPORTED && strcmp(key, "layer_types") == 0
+                              ? "sliding_attention"
                           : cases[i].status == TT_ERR_UNSUPPORTED && strcmp(key, "model_type") == 0
                               ? "mixtral"
                               : key;
@@ -478,17 +480,28 @@ static void the_model_type_alone_is_enough(void **state)
     tt_model_close(&model);
 }
 
-/* A window that is not computed may not change results: the context ends where it would begin to.
- */
-static void a_sliding_window_limits_the_context(void **state)
+static void a_sliding_window_is_per_layer(void **state)
 {
     fixture *f = *state;
     tt_model *model = open_changed(f, "mixtral", "sliding_window", "96");
-    assert_int_equal(tt_model_arch(model)->context, 96);
+    assert_int_equal(tt_model_arch(model)->context, 512);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(tt_model_arch(model)->layer[i].window, 96);
+    }
+    tt_model_close(&model);
+    model = open_changed(f, "mixtral", "sliding_window", "512"); /* hides nothing */
+    assert_int_equal(tt_model_arch(model)->layer[0].window, 0);
     tt_model_close(&model);
     model = open_changed(f, "qwen3_moe", "sliding_window", "96"); /* use_sliding_window is false */
-    assert_int_equal(tt_model_arch(model)->context, 512);
+    assert_int_equal(tt_model_arch(model)->layer[0].window, 0);
     tt_model_close(&model);
+    model = open_changed(f, "dots1", "max_window_layers", "2"); /* sliding_window 4096, wider than the context */
+    assert_int_equal(tt_model_arch(model)->layer[2].window, 0);
+    tt_model_close(&model);
+    change(f, "gpt_oss", "sliding_window", "0");
+    expect_refusal(f, TT_ERR_FILE, "sliding_attention", "sliding_window", NULL);
+    change(f, "olmoe", "sliding_window", "96"); /* not known there */
+    expect_refusal(f, TT_ERR_UNSUPPORTED, "sliding_window", NULL);
 }
 
 static void which_layers_are_moe_follows_the_keys(void **state)
@@ -510,10 +523,12 @@ static void two_spellings_of_rotary_keys_must_agree(void **state)
     change(f, "deepseek_v3", "rope_parameters",
            "{\"rope_type\":\"default\",\"rope_theta\":10000.0}");
     expect_refusal(f, TT_ERR_FILE, "rope_scaling and rope_parameters differ", NULL);
-    change(f, "deepseek_v3", "rope_scaling", "{\"type\":\"dynamic\",\"factor\":2.0}");
-    expect_refusal(f, TT_ERR_UNSUPPORTED, "'dynamic'", NULL);
+    change(f, "deepseek_v3", "rope_scaling", "{\"type\":\"proportional\",\"factor\":2.0}");
+    expect_refusal(f, TT_ERR_UNSUPPORTED, "'proportional'", NULL);
     change(f, "deepseek_v3", "rope_scaling", "{\"rope_type\":\"longrope\",\"factor\":2.0}");
-    expect_refusal(f, TT_ERR_UNSUPPORTED, "'longrope'", NULL);
+    expect_refusal(f, TT_ERR_FILE, "long_factor", NULL);
+    change(f, "olmoe", "rope_scaling", "{\"rope_type\":\"linear\",\"factor\":2.0,\"mrope_section\":[1,2]}");
+    expect_refusal(f, TT_ERR_UNSUPPORTED, "mrope_section", NULL);
     change(f, "deepseek_v3", "rope_scaling", "{\"type\":\"yarn\"}");
     expect_refusal(f, TT_ERR_FILE, "factor", NULL);
     change(f, "deepseek_v3", "rope_scaling", "[]");
@@ -599,7 +614,7 @@ int main(void)
         TEST(broken_files_are_refused),
         TEST(an_absent_key_takes_the_class_default),
         TEST(the_model_type_alone_is_enough),
-        TEST(a_sliding_window_limits_the_context),
+        TEST(a_sliding_window_is_per_layer),
         TEST(which_layers_are_moe_follows_the_keys),
         TEST(two_spellings_of_rotary_keys_must_agree),
         TEST(end_ids_are_the_union_of_both_files),
