@@ -83,11 +83,23 @@ typedef struct tt_chat_message {
     const char *content; /* UTF-8 */
 } tt_chat_message;
 /* Appends the ids of a conversation, rendered with the checkpoint's chat template, with the assistant's turn opened. What the
- * messages say stays text: special tokens spelled inside a content are encoded as text (TT_ENCODE_LITERAL).
- * Part 1 knows the template subset of the shipped model: {{ }} of names, attributes and string literals, for over messages,
- * if / elif / else / endif with == and truth, `and`/`or`/`not`; anything else is TT_ERR_UNSUPPORTED naming it.
- * Errors: TT_ERR_UNSUPPORTED, TT_ERR_FILE (no template), TT_ERR_REQUEST. */
+ * messages say stays text: special tokens spelled inside a role or content are encoded as text (TT_ENCODE_LITERAL).
+ * Errors: TT_ERR_FILE (no template, or a broken one), TT_ERR_UNSUPPORTED (a construct that the interpreter does not know, by
+ * name and line), TT_ERR_REQUEST (the template refuses these messages, in its own words; or a limit on its steps, memory and
+ * output), TT_ERR_NOMEM. On error ids holds what it held. */
 TT_API tt_status tt_tokenizer_encode_chat(const tt_tokenizer *tokenizer, const tt_chat_message *messages, size_t n_messages, tt_ids *ids);
+/* The same of a conversation in JSON, json[n]: a list of messages, or an object with
+ *   messages               a list of objects with role, content (text, parts or null) and whatever else the template reads
+ *                          (tool_calls, tool_call_id, name, reasoning_content ..)
+ *   tools, documents       lists that are handed to the template; default null
+ *   add_generation_prompt  default true
+ *   chat_template_kwargs   an object: variables of the template, as enable_thinking or reasoning_effort
+ *   now                    seconds since 1970: the date that templates print, in UTC; default the clock, in local time.
+ * All strings in it count as the users' words: none of them becomes a special token.
+ * Errors: as above; TT_ERR_REQUEST naming what is wrong in the JSON. */
+TT_API tt_status tt_tokenizer_encode_chat_json(const tt_tokenizer *tokenizer, const char *json, size_t n, tt_ids *ids);
+/* Appends the rendered text instead of its ids. */
+TT_API tt_status tt_tokenizer_render_chat_json(const tt_tokenizer *tokenizer, const char *json, size_t n, tt_text *text);
 TT_API bool tt_tokenizer_has_chat_template(const tt_tokenizer *tokenizer);
 
 #endif

@@ -1,500 +1,480 @@
-/* chat_template.c - runs a chat template over a conversation.
+/* chat_template.c - runs the statements of a chat template.
  *
- * Every string knows which of its bytes a message brought: a whole string by one flag, a mixture
- * by a mark per byte. So what the template does with a message (print it, join it to something)
- * never makes template text of it. A run is bounded in steps and in bytes of output. */
+ * Names live in scopes as in Jinja: a loop's body, a macro, a block with an end of its own have
+ * one, an `if` has none; what they set is gone behind them. The text goes to a sink; a macro or a
+ * block `set` has a sink of its own, whose text becomes a value. */
 #include "chat_template_internal.h"
-#include <inttypes.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum {
-    STEPS_MAX =
-        10 * 1000 *
-        1000, /* expressions and statements of one run; a template of 1000 over 10000 messages */
-    OUTPUT_MAX_BYTES = 64 * 1024 * 1024, /* far above any context */
-    BLOCK_BYTES = 16 * 1024
+    DEFAULT_MAX_STEPS =
+        50 * 1000 * 1000, /* seconds; a template of 1000 steps over 50000 messages */
+    DEFAULT_MAX_OUTPUT_BYTES = 64 * 1024 * 1024,  /* far above any context */
+    DEFAULT_MAX_MEMORY_BYTES = 512 * 1024 * 1024, /* of values */
+    DEFAULT_MAX_DEPTH = 500                       /* a level takes about 1 KiB of stack */
 };
 
-struct tti_chat_block {
-    tti_chat_block *before;
-    size_t used, size; /* bytes of the data behind this header */
-    max_align_t data[];
-};
+static tt_status run_body(tti_run *r, const tti_node *node);
 
-void *tti_chat_alloc(tti_chat_arena *arena, size_t bytes)
+/* ---- names ---- */
+tt_status tti_chat_define(tti_run *r, tti_scope *scope, tti_string name, const tti_value *value)
 {
-    tti_chat_block *block = arena->last;
-    size_t align = sizeof(max_align_t);
-    if (bytes > SIZE_MAX / 2) {
-        return NULL;
-    }
-    bytes = (bytes + align - 1) / align * align;
-    if (!block || block->size - block->used < bytes) {
-        size_t size = bytes > BLOCK_BYTES ? bytes : BLOCK_BYTES;
-        block = malloc(sizeof(*block) + size);
-        if (!block) {
-            return NULL;
+    void *memory;
+    for (tti_variable *v = scope->first; v; v = v->next) {
+        if (v->name.n == name.n && memcmp(v->name.text, name.text, name.n) == 0) {
+            v->value = *value;
+            v->is_set = true;
+            return TT_OK;
         }
-        *block = (tti_chat_block){.before = arena->last, .size = size};
-        arena->last = block;
     }
-    void *data = (char *)block->data + block->used;
-    block->used += bytes;
-    memset(data, 0, bytes);
-    return data;
-}
-
-void tti_chat_arena_fini(tti_chat_arena *arena)
-{
-    while (arena->last) {
-        tti_chat_block *before = arena->last->before;
-        free(arena->last);
-        arena->last = before;
-    }
-}
-
-typedef enum value_kind {
-    VALUE_UNDEFINED,
-    VALUE_NONE,
-    VALUE_BOOL,
-    VALUE_INTEGER,
-    VALUE_STRING,
-    VALUE_MESSAGES,
-    VALUE_MESSAGE,
-    VALUE_LOOP
-} value_kind;
-typedef struct value {
-    value_kind kind;
-    int64_t number; /* BOOL, INTEGER; MESSAGE: its index; LOOP: the round */
-    int64_t count;  /* LOOP: rounds in all */
-    /* STRING */
-    const char *text; /* text[n] */
-    size_t n;
-    bool literal;              /* all of it came from a message; meant if mark is NULL */
-    const unsigned char *mark; /* mark[n]: which bytes did, or NULL */
-} value;
-
-typedef struct scope {
-    const struct scope *outer;
-    const char *name; /* name[n] of the loop variable */
-    size_t n;
-    value item, loop;
-} scope;
-
-typedef struct run {
-    tti_chat_arena *arena;
-    const tti_chat_input *input;
-    tt_text *text, *mark; /* grow alike */
-    const scope *scope;
-    int64_t n_steps;
-} run;
-
-static tt_status count_step(run *r, int line)
-{
-    TT_CHECK(r->n_steps < STEPS_MAX, TT_ERR_REQUEST, "chat template, line %d: more than %d steps",
-             line, STEPS_MAX);
-    r->n_steps++;
+    TT_TRY(tti_chat_alloc(&r->arena, sizeof(tti_variable), &memory));
+    tti_variable *variable = memory;
+    *variable = (tti_variable){.name = name, .value = *value, .is_set = true, .next = scope->first};
+    scope->first = variable;
     return TT_OK;
 }
 
-static value string_value(const char *text, size_t n, bool literal)
+const tti_value *tti_chat_lookup(const tti_run *r, tti_string name)
 {
-    return (value){.kind = VALUE_STRING, .text = text, .n = n, .literal = literal};
-}
-
-static value bool_value(bool truth)
-{
-    return (value){.kind = VALUE_BOOL, .number = truth};
-}
-
-static bool is_true(const value *v)
-{
-    switch (v->kind) {
-    case VALUE_UNDEFINED:
-    case VALUE_NONE:
-        return false;
-    case VALUE_BOOL:
-    case VALUE_INTEGER:
-        return v->number != 0;
-    case VALUE_STRING:
-        return v->n > 0;
-    case VALUE_MESSAGES:
-        return v->count > 0;
-    case VALUE_MESSAGE:
-    case VALUE_LOOP:
-        return true;
-    }
-    return false;
-}
-
-static bool are_equal(const value *a, const value *b)
-{
-    bool numbers = (a->kind == VALUE_BOOL || a->kind == VALUE_INTEGER) &&
-                   (b->kind == VALUE_BOOL || b->kind == VALUE_INTEGER);
-    if (numbers) {
-        return a->number == b->number;
-    }
-    if (a->kind != b->kind) {
-        return false;
-    }
-    if (a->kind == VALUE_STRING) {
-        return a->n == b->n && memcmp(a->text, b->text, a->n) == 0;
-    }
-    return a->kind != VALUE_MESSAGE || a->number == b->number;
-}
-
-static bool text_is(const char *text, size_t n, const char *word)
-{
-    return n == strlen(word) && memcmp(text, word, n) == 0;
-}
-
-/* A caller's string: UTF-8 whatever came, marked as literal. */
-static tt_status caller_string(run *r, const char *text, value *out)
-{
-    size_t n = strlen(text);
-    *out = string_value(text, n, true);
-    if (tti_utf8_valid_prefix(text, n) == n) {
-        return TT_OK;
-    }
-    tt_text clean = {0};
-    tt_status st = tti_utf8_append_lossy(&clean, text, n);
-    if (st == TT_OK) {
-        char *copy = tti_chat_alloc(r->arena, clean.n);
-        if (copy) {
-            memcpy(copy, clean.bytes, clean.n);
-            *out = string_value(copy, clean.n, true);
-        } else {
-            st = TT_FAIL(TT_ERR_NOMEM, "out of memory for a message");
+    for (const tti_scope *s = r->scope; s; s = s->outer) {
+        for (const tti_variable *v = s->first; v; v = v->next) {
+            bool same = v->name.n == name.n && memcmp(v->name.text, name.text, name.n) == 0;
+            if (same && v->is_set) {
+                return &v->value;
+            }
         }
     }
-    tt_text_fini(&clean);
+    return NULL;
+}
+
+/* Scopes outlive their block where a macro was defined in it, so they lie in the arena. */
+static tt_status open_scope(tti_run *r, tti_scope *outer)
+{
+    void *memory;
+    TT_TRY(tti_chat_alloc(&r->arena, sizeof(tti_scope), &memory));
+    tti_scope *scope = memory;
+    scope->outer = outer;
+    r->scope = scope;
+    return TT_OK;
+}
+
+/* A scope for the next round of a loop: the one of the last round, emptied, unless a macro may
+ * still look into it. *n_macros_io: how many there were. */
+static tt_status next_round(tti_run *r, tti_scope *outer, size_t round, int64_t *n_macros_io)
+{
+    if (round == 0 || r->n_macros != *n_macros_io) {
+        *n_macros_io = r->n_macros;
+        return open_scope(r, outer);
+    }
+    for (tti_variable *v = r->scope->first; v; v = v->next) {
+        v->is_set = false;
+    }
+    return TT_OK;
+}
+
+static tt_status assign_attribute(tti_run *r, int line, const tti_target *target,
+                                  const tti_value *value)
+{
+    const tti_value *object = tti_chat_lookup(r, target->name);
+    TTI_CHAT_CHECK(object && object->kind == TTI_NAMESPACE, line,
+                   "\"%.*s\" is no namespace, so nothing in it can be set",
+                   tti_chat_shown(target->name.n), target->name.text);
+    tti_value key = tti_value_string(target->attribute.text, target->attribute.n, false);
+    return tti_dict_set(r, line, object->as.dict, &key, value);
+}
+
+static tt_status assign(tti_run *r, int line, const tti_target *targets, bool unpack,
+                        const tti_value *value);
+
+static tt_status assign_one(tti_run *r, int line, const tti_target *target, const tti_value *value)
+{
+    if (target->inner) {
+        return assign(r, line, target->inner, true, value);
+    }
+    if (target->attribute.n) {
+        return assign_attribute(r, line, target, value);
+    }
+    return tti_chat_define(r, r->scope, target->name, value);
+}
+
+/* Nested targets are as deep as the parser let them. */
+static tt_status assign(tti_run *r, int line, const tti_target *targets, bool unpack,
+                        const tti_value *value)
+{
+    const tti_value *items;
+    size_t n, wanted = 0;
+    if (!unpack) {
+        return assign_one(r, line, targets, value);
+    }
+    for (const tti_target *t = targets; t; t = t->next) {
+        wanted++;
+    }
+    TT_TRY(tti_value_iterate(r, line, value, &items, &n));
+    TTI_CHAT_CHECK(n == wanted, line, "%zu values are set from %zu", wanted, n);
+    for (const tti_target *t = targets; t; t = t->next) {
+        TT_TRY(assign_one(r, line, t, items++));
+    }
+    return TT_OK;
+}
+
+/* ---- text of its own ---- */
+/* The body's text as a value, in a scope below `outer`. */
+static tt_status capture(tti_run *r, const tti_node *body, int line, tti_value *out)
+{
+    tti_sink sink = {0}, *outer = r->sink;
+    r->sink = &sink;
+    tt_status st = run_body(r, body);
+    r->sink = outer;
+    if (st == TT_OK) {
+        st = tti_sink_take(r, line, &sink, out);
+    }
+    tti_sink_fini(&sink);
     return st;
 }
 
-static value global_of(const run *r, const char *name, size_t n)
+static tt_status capture_scoped(tti_run *r, const tti_node *node, tti_value *out)
 {
-    const tti_chat_input *input = r->input;
-    if (text_is(name, n, "messages")) {
-        return (value){.kind = VALUE_MESSAGES, .count = (int64_t)input->n_messages};
-    }
-    if (text_is(name, n, "add_generation_prompt")) {
-        return bool_value(input->add_generation_prompt);
-    }
-    if (text_is(name, n, "bos_token") && input->bos_token) {
-        return string_value(input->bos_token, strlen(input->bos_token), false);
-    }
-    if (text_is(name, n, "eos_token") && input->eos_token) {
-        return string_value(input->eos_token, strlen(input->eos_token), false);
-    }
-    return (value){.kind = VALUE_UNDEFINED};
+    tti_scope *outer = r->scope;
+    TT_TRY(open_scope(r, outer));
+    tt_status st = capture(r, node->body, node->line, out);
+    r->scope = outer;
+    return st;
 }
 
-static value value_of_name(const run *r, const char *name, size_t n)
+/* ---- macros ---- */
+static const tti_value *find_keyword(const tti_args *args, tti_string name)
 {
-    for (const scope *s = r->scope; s; s = s->outer) {
-        if (s->n == n && memcmp(s->name, name, n) == 0) {
-            return s->item;
-        }
-        if (text_is(name, n, "loop")) {
-            return s->loop;
+    for (size_t k = 0; k < args->n_keywords; k++) {
+        const tti_value *key = &args->keyword[k].key;
+        if (key->n == name.n && memcmp(key->as.string.text, name.text, name.n) == 0) {
+            return &args->keyword[k].value;
         }
     }
-    return global_of(r, name, n);
+    return NULL;
 }
 
-static value loop_field(const value *loop, const char *name, size_t n)
+/* Parameters by place, then by name, then by default; what has none is undefined. */
+static tt_status bind_parameters(tti_run *r, int line, const tti_node *node, const tti_args *args)
 {
-    int64_t round = loop->number, count = loop->count;
-    const struct {
-        const char *name;
-        value value;
-    } fields[] = {{"index", {.kind = VALUE_INTEGER, .number = round + 1}},
-                  {"index0", {.kind = VALUE_INTEGER, .number = round}},
-                  {"revindex", {.kind = VALUE_INTEGER, .number = count - round}},
-                  {"revindex0", {.kind = VALUE_INTEGER, .number = count - round - 1}},
-                  {"length", {.kind = VALUE_INTEGER, .number = count}},
-                  {"first", {.kind = VALUE_BOOL, .number = round == 0}},
-                  {"last", {.kind = VALUE_BOOL, .number = round == count - 1}}};
-    for (size_t k = 0; k < sizeof(fields) / sizeof(fields[0]); k++) {
-        if (text_is(name, n, fields[k].name)) {
-            return fields[k].value;
+    static const tti_string caller = {"caller", 6};
+    const tti_value *given_caller = find_keyword(args, caller);
+    size_t k = 0, used = 0;
+    for (const tti_target *t = node->target; t; t = t->next, k++) {
+        const tti_value *named = find_keyword(args, t->name);
+        tti_value value = tti_value_undefined(t->name, NULL);
+        TTI_CHAT_CHECK(!named || k >= args->n, line, "\"%.*s\" of a macro is given twice",
+                       tti_chat_shown(t->name.n), t->name.text);
+        used += named != NULL;
+        if (named || k < args->n) {
+            value = named ? *named : args->value[k];
+        } else if (t->value) {
+            TT_TRY(tti_chat_evaluate(r, t->value, &value));
         }
+        TT_TRY(tti_chat_define(r, r->scope, t->name, &value));
     }
-    return (value){.kind = VALUE_UNDEFINED};
+    TTI_CHAT_CHECK(args->n <= k, line, "the macro \"%.*s\" takes %zu arguments, not %zu",
+                   tti_chat_shown(node->text.n), node->text.text, k, args->n);
+    TTI_CHAT_CHECK(used + (given_caller != NULL) >= args->n_keywords, line,
+                   "the macro \"%.*s\" is given an argument that it does not have",
+                   tti_chat_shown(node->text.n), node->text.text);
+    return given_caller ? tti_chat_define(r, r->scope, caller, given_caller) : TT_OK;
 }
 
-static tt_status field_of(run *r, const tti_expr *expr, const value *object, const char *name,
-                          size_t n, value *out)
+tt_status tti_chat_call_macro(tti_run *r, int line, const tti_macro *macro, const tti_args *args,
+                              tti_value *out)
 {
-    *out = (value){.kind = VALUE_UNDEFINED};
-    switch (object->kind) {
-    case VALUE_UNDEFINED:
-        return TT_FAIL(TT_ERR_REQUEST,
-                       "chat template, line %d: \"%.*s\" is asked of an undefined value",
-                       expr->line, n < TT_CACHE_LINE ? (int)n : TT_CACHE_LINE, name);
-    case VALUE_MESSAGE:
-        if (text_is(name, n, "role")) {
-            return caller_string(r, r->input->message[object->number].role, out);
-        }
-        if (text_is(name, n, "content")) {
-            return caller_string(r, r->input->message[object->number].content, out);
-        }
-        return TT_OK;
-    case VALUE_LOOP:
-        *out = loop_field(object, name, n);
-        return TT_OK;
-    default:
-        return TT_OK;
+    tti_scope *outer = r->scope;
+    tt_status st = tti_chat_enter(r, line);
+    if (st == TT_OK) {
+        st = open_scope(r, macro->scope);
     }
+    if (st == TT_OK) {
+        st = bind_parameters(r, line, macro->node, args);
+    }
+    if (st == TT_OK) {
+        st = capture(r, macro->node->body, line, out);
+    }
+    r->scope = outer;
+    tti_chat_leave(r);
+    return st;
 }
 
-static tt_status subscript(run *r, const tti_expr *expr, const value *object, const value *index,
-                           value *out)
+static tt_status make_macro(tti_run *r, const tti_node *node, tti_value *out)
 {
-    if (index->kind == VALUE_STRING) {
-        return field_of(r, expr, object, index->text, index->n, out);
-    }
-    TT_CHECK(object->kind == VALUE_MESSAGES && index->kind == VALUE_INTEGER, TT_ERR_UNSUPPORTED,
-             "chat template, line %d: this [ ] is not supported", expr->line);
-    int64_t k = index->number < 0 ? index->number + object->count : index->number;
-    bool inside = k >= 0 && k < object->count;
-    *out = (value){.kind = inside ? VALUE_MESSAGE : VALUE_UNDEFINED, .number = inside ? k : 0};
+    void *memory;
+    TT_TRY(tti_chat_alloc(&r->arena, sizeof(tti_macro), &memory));
+    tti_macro *macro = memory;
+    *macro = (tti_macro){.node = node, .scope = r->scope};
+    r->n_macros++;
+    *out = (tti_value){.kind = TTI_MACRO, .as.macro = macro};
     return TT_OK;
 }
 
-/* What {{ }} prints. */
-static tt_status to_string(run *r, const tti_expr *expr, const value *v, value *out)
+/* ---- statements ---- */
+static tt_status print(tti_run *r, int line, const tti_value *v)
 {
-    enum { NUMBER_BYTES = 24 };
-    char *number;
-    switch (v->kind) {
-    case VALUE_STRING:
-        *out = *v;
-        return TT_OK;
-    case VALUE_UNDEFINED:
-        *out = string_value("", 0, false);
-        return TT_OK;
-    case VALUE_NONE:
-        *out = string_value("None", strlen("None"), false);
-        return TT_OK;
-    case VALUE_BOOL:
-        *out = v->number ? string_value("True", strlen("True"), false)
-                         : string_value("False", strlen("False"), false);
-        return TT_OK;
-    case VALUE_INTEGER:
-        number = tti_chat_alloc(r->arena, NUMBER_BYTES);
-        TT_CHECK(number, TT_ERR_NOMEM, "out of memory for the chat template");
-        snprintf(number, NUMBER_BYTES, "%" PRId64, v->number);
-        *out = string_value(number, strlen(number), false);
-        return TT_OK;
-    default:
-        return TT_FAIL(TT_ERR_UNSUPPORTED,
-                       "chat template, line %d: a list, a message or a loop cannot be printed",
-                       expr->line);
-    }
+    tti_value text;
+    TT_TRY(tti_value_print(r, line, v, &text));
+    return tti_sink_value(r, line, r->sink, &text);
 }
 
-static void copy_marks(unsigned char *to, const value *from)
+/* The items that a loop's `if` lets through. */
+static tt_status filter_items(tti_run *r, const tti_node *node, const tti_value **item_io,
+                              size_t *n_io)
 {
-    if (from->mark) {
-        memcpy(to, from->mark, from->n);
-    } else {
-        memset(to, from->literal, from->n);
-    }
-}
-
-static tt_status join(run *r, const tti_expr *expr, const value *a, const value *b, value *out)
-{
-    TT_CHECK(a->n <= OUTPUT_MAX_BYTES && b->n <= OUTPUT_MAX_BYTES, TT_ERR_REQUEST,
-             "chat template, line %d: a text is longer than %d bytes", expr->line,
-             OUTPUT_MAX_BYTES);
-    size_t n = a->n + b->n;
-    char *text = tti_chat_alloc(r->arena, n);
-    TT_CHECK(text, TT_ERR_NOMEM, "out of memory for the chat template");
-    memcpy(text, a->text, a->n);
-    memcpy(text + a->n, b->text, b->n);
-    *out = string_value(text, n, a->literal);
-    if (!a->mark && !b->mark && a->literal == b->literal) {
-        return TT_OK;
-    }
-    unsigned char *mark = tti_chat_alloc(r->arena, n);
-    TT_CHECK(mark, TT_ERR_NOMEM, "out of memory for the chat template");
-    copy_marks(mark, a);
-    copy_marks(mark + a->n, b);
-    out->mark = mark;
-    return TT_OK;
-}
-
-static tt_status add(run *r, const tti_expr *expr, const value *a, const value *b, value *out)
-{
-    if (a->kind == VALUE_INTEGER && b->kind == VALUE_INTEGER) {
-        TT_CHECK(!((b->number > 0 && a->number > INT64_MAX - b->number) ||
-                   (b->number < 0 && a->number < INT64_MIN - b->number)),
-                 TT_ERR_REQUEST, "chat template, line %d: a number is too large", expr->line);
-        *out = (value){.kind = VALUE_INTEGER, .number = a->number + b->number};
-        return TT_OK;
-    }
-    TT_CHECK(a->kind == VALUE_STRING && b->kind == VALUE_STRING, TT_ERR_REQUEST,
-             "chat template, line %d: + is between a string and something else", expr->line);
-    return join(r, expr, a, b, out);
-}
-
-/* Recursion goes as deep as the expression, which the parser bounds. */
-static tt_status evaluate(run *r, const tti_expr *expr, value *out)
-{
-    value a = {0}, b = {0};
-    TT_TRY(count_step(r, expr->line));
-    if (expr->left) {
-        TT_TRY(evaluate(r, expr->left, &a));
-    }
-    if (expr->kind == TTI_EXPR_AND || expr->kind == TTI_EXPR_OR) {
-        /* As in Python: the value that decides, and no look at the rest. */
-        if (is_true(&a) == (expr->kind == TTI_EXPR_OR)) {
-            *out = a;
-            return TT_OK;
+    tti_value *chosen, truth;
+    tti_scope *outer = r->scope;
+    size_t made = 0;
+    int64_t n_macros = 0;
+    TT_TRY(tti_value_array(r, *n_io, &chosen));
+    for (size_t k = 0; k < *n_io; k++) {
+        TT_TRY(next_round(r, outer, k, &n_macros));
+        TT_TRY(assign(r, node->line, node->target, node->unpack, &(*item_io)[k]));
+        TT_TRY(tti_chat_evaluate(r, node->where, &truth));
+        if (tti_value_is_true(&truth)) {
+            chosen[made++] = (*item_io)[k];
         }
-        return evaluate(r, expr->right, out);
     }
-    if (expr->right) {
-        TT_TRY(evaluate(r, expr->right, &b));
-    }
-    switch (expr->kind) {
-    case TTI_EXPR_STRING:
-        *out = string_value(expr->text, expr->n, false);
-        return TT_OK;
-    case TTI_EXPR_INTEGER:
-        *out = (value){.kind = VALUE_INTEGER, .number = expr->number};
-        return TT_OK;
-    case TTI_EXPR_TRUE:
-    case TTI_EXPR_FALSE:
-        *out = bool_value(expr->kind == TTI_EXPR_TRUE);
-        return TT_OK;
-    case TTI_EXPR_NONE:
-        *out = (value){.kind = VALUE_NONE};
-        return TT_OK;
-    case TTI_EXPR_NAME:
-        *out = value_of_name(r, expr->text, expr->n);
-        return TT_OK;
-    case TTI_EXPR_ATTRIBUTE:
-        return field_of(r, expr, &a, expr->text, expr->n, out);
-    case TTI_EXPR_SUBSCRIPT:
-        return subscript(r, expr, &a, &b, out);
-    case TTI_EXPR_EQUAL:
-    case TTI_EXPR_NOT_EQUAL:
-        *out = bool_value(are_equal(&a, &b) == (expr->kind == TTI_EXPR_EQUAL));
-        return TT_OK;
-    case TTI_EXPR_NOT:
-        *out = bool_value(!is_true(&a));
-        return TT_OK;
-    case TTI_EXPR_ADD:
-        return add(r, expr, &a, &b, out);
-    case TTI_EXPR_CONCAT:
-        TT_TRY(to_string(r, expr, &a, &a));
-        TT_TRY(to_string(r, expr, &b, &b));
-        return join(r, expr, &a, &b, out);
-    case TTI_EXPR_AND:
-    case TTI_EXPR_OR:
-        break;
-    }
+    r->scope = outer;
+    *item_io = chosen;
+    *n_io = made;
     return TT_OK;
 }
 
-static tt_status print(run *r, int line, const value *v)
+static tt_status run_rounds(tti_run *r, const tti_node *node, tti_loop *loop)
 {
-    TT_CHECK(v->n <= OUTPUT_MAX_BYTES - r->text->n, TT_ERR_REQUEST,
-             "chat template, line %d: the text is longer than %d bytes", line, OUTPUT_MAX_BYTES);
-    TT_TRY(tt_text_append(r->text, v->text, v->n));
-    /* Room for the marks first, their values then. */
-    size_t start = r->mark->n;
-    TT_TRY(tt_text_append(r->mark, v->text, v->n));
-    copy_marks((unsigned char *)r->mark->bytes + start, v);
+    static const tti_string name = {"loop", 4};
+    tti_scope *outer = r->scope;
+    tti_value value = {.kind = TTI_LOOP, .as.loop = loop};
+    int64_t n_macros = 0;
+    for (; loop->round < loop->n; loop->round++) {
+        TT_TRY(tti_chat_count(r, node->line, 1));
+        TT_TRY(next_round(r, outer, loop->round, &n_macros));
+        TT_TRY(tti_chat_define(r, r->scope, name, &value));
+        TT_TRY(assign(r, node->line, node->target, node->unpack, &loop->item[loop->round]));
+        TT_TRY(run_body(r, node->body));
+        bool stop = r->jump == TTI_JUMP_BREAK;
+        r->jump = TTI_JUMP_NONE;
+        if (stop) {
+            break;
+        }
+    }
+    r->scope = outer;
     return TT_OK;
 }
 
-static tt_status run_body(run *r, const tti_node *node);
-
-static tt_status run_for(run *r, const tti_node *node)
+static tt_status run_for(tti_run *r, const tti_node *node)
 {
-    value list;
-    TT_TRY(evaluate(r, node->expr, &list));
-    TT_CHECK(list.kind == VALUE_MESSAGES, TT_ERR_UNSUPPORTED,
-             "chat template, line %d: \"for\" goes over something else than messages", node->line);
-    scope inner = {.outer = r->scope, .name = node->text, .n = node->n};
-    for (int64_t k = 0; k < list.count; k++) {
-        inner.item = (value){.kind = VALUE_MESSAGE, .number = k};
-        inner.loop = (value){.kind = VALUE_LOOP, .number = k, .count = list.count};
-        r->scope = &inner;
-        tt_status st = run_body(r, node->body);
-        r->scope = inner.outer;
-        TT_TRY(st);
+    tti_value list;
+    const tti_value *items;
+    size_t n;
+    void *memory;
+    TT_TRY(tti_chat_evaluate(r, node->expr, &list));
+    TT_TRY(tti_value_iterate(r, node->line, &list, &items, &n));
+    if (node->where) {
+        TT_TRY(filter_items(r, node, &items, &n));
     }
-    return list.count == 0 ? run_body(r, node->other) : TT_OK;
+    if (n == 0) {
+        tti_scope *outer = r->scope;
+        TT_TRY(open_scope(r, outer));
+        TT_TRY(run_body(r, node->other));
+        r->scope = outer;
+        return TT_OK;
+    }
+    TT_TRY(tti_chat_alloc(&r->arena, sizeof(tti_loop), &memory));
+    tti_loop *loop = memory;
+    *loop = (tti_loop){.item = items, .n = n};
+    return run_rounds(r, node, loop);
 }
 
 /* Goes along the `elif`s without recursion. */
-static tt_status run_if(run *r, const tti_node *node)
+static tt_status run_if(tti_run *r, const tti_node *node)
 {
-    while (node && node->kind == TTI_NODE_IF) {
-        value condition;
-        TT_TRY(evaluate(r, node->expr, &condition));
-        if (is_true(&condition)) {
+    for (;;) {
+        tti_value condition;
+        TT_TRY(tti_chat_evaluate(r, node->expr, &condition));
+        if (tti_value_is_true(&condition)) {
             return run_body(r, node->body);
         }
-        /* An `else` whose body begins with an `if` is told from an `elif` by what follows it, so
-         * it is not looked into here. */
-        if (!node->other || node->other->kind != TTI_NODE_IF || node->other->next) {
+        if (!node->other || !node->other->is_elif) {
             return run_body(r, node->other);
         }
         node = node->other;
     }
+}
+
+static tt_status run_set(tti_run *r, const tti_node *node)
+{
+    tti_value value;
+    if (node->kind == TTI_NODE_SET) {
+        TT_TRY(tti_chat_evaluate(r, node->expr, &value));
+    } else {
+        TT_TRY(capture_scoped(r, node, &value));
+        if (node->expr) {
+            tti_value text = value;
+            TT_TRY(tti_chat_evaluate_chain(r, node->expr, &text, &value));
+        }
+    }
+    return assign(r, node->line, node->target, node->unpack, &value);
+}
+
+static tt_status run_macro(tti_run *r, const tti_node *node)
+{
+    tti_value macro;
+    TT_TRY(make_macro(r, node, &macro));
+    return tti_chat_define(r, r->scope, node->text, &macro);
+}
+
+static tt_status run_call(tti_run *r, const tti_node *node)
+{
+    tti_value caller, result;
+    TT_TRY(make_macro(r, node, &caller));
+    TT_TRY(tti_chat_evaluate_call_with(r, node->expr, &caller, &result));
+    return print(r, node->line, &result);
+}
+
+static tt_status run_filter(tti_run *r, const tti_node *node)
+{
+    tti_value text, result;
+    TT_TRY(capture_scoped(r, node, &text));
+    TT_TRY(tti_chat_evaluate_chain(r, node->expr, &text, &result));
+    return print(r, node->line, &result);
+}
+
+/* `with` and generation blocks. The values of `with` are those outside it. */
+static tt_status run_scope(tti_run *r, const tti_node *node)
+{
+    tti_scope *outer = r->scope, *inner;
+    TT_TRY(open_scope(r, outer));
+    inner = r->scope;
+    for (const tti_target *t = node->target; t; t = t->next) {
+        tti_value value;
+        r->scope = outer;
+        TT_TRY(tti_chat_evaluate(r, t->value, &value));
+        TT_TRY(tti_chat_define(r, inner, t->name, &value));
+    }
+    r->scope = inner;
+    TT_TRY(run_body(r, node->body));
+    r->scope = outer;
     return TT_OK;
 }
 
-static tt_status run_body(run *r, const tti_node *node)
+static tt_status run_output(tti_run *r, const tti_node *node)
 {
-    for (; node; node = node->next) {
-        value v, printed;
-        TT_TRY(count_step(r, node->line));
-        switch (node->kind) {
-        case TTI_NODE_TEXT:
-            v = string_value(node->text, node->n, false);
-            TT_TRY(print(r, node->line, &v));
-            break;
-        case TTI_NODE_OUTPUT:
-            TT_TRY(evaluate(r, node->expr, &v));
-            TT_TRY(to_string(r, node->expr, &v, &printed));
-            TT_TRY(print(r, node->line, &printed));
-            break;
-        case TTI_NODE_IF:
-            TT_TRY(run_if(r, node));
-            break;
-        case TTI_NODE_FOR:
-            TT_TRY(run_for(r, node));
-            break;
+    tti_value v;
+    TT_TRY(tti_chat_evaluate(r, node->expr, &v));
+    return print(r, node->line, &v);
+}
+
+static tt_status run_node(tti_run *r, const tti_node *node)
+{
+    switch (node->kind) {
+    case TTI_NODE_TEXT:
+        return tti_sink_put(r, node->line, r->sink, node->text.text, node->text.n, false);
+    case TTI_NODE_OUTPUT:
+        return run_output(r, node);
+    case TTI_NODE_IF:
+        return run_if(r, node);
+    case TTI_NODE_FOR:
+        return run_for(r, node);
+    case TTI_NODE_SET:
+    case TTI_NODE_SET_BLOCK:
+        return run_set(r, node);
+    case TTI_NODE_MACRO:
+        return run_macro(r, node);
+    case TTI_NODE_CALL:
+        return run_call(r, node);
+    case TTI_NODE_FILTER:
+        return run_filter(r, node);
+    case TTI_NODE_WITH:
+    case TTI_NODE_SCOPE:
+        return run_scope(r, node);
+    case TTI_NODE_BREAK:
+        r->jump = TTI_JUMP_BREAK;
+        return TT_OK;
+    default:
+        r->jump = TTI_JUMP_CONTINUE;
+        return TT_OK;
+    }
+}
+
+static tt_status run_body(tti_run *r, const tti_node *node)
+{
+    tt_status st = TT_OK;
+    if (!node) {
+        return TT_OK;
+    }
+    st = tti_chat_enter(r, node->line);
+    for (; node && st == TT_OK && r->jump == TTI_JUMP_NONE; node = node->next) {
+        st = tti_chat_count(r, node->line, 1);
+        if (st == TT_OK) {
+            st = run_node(r, node);
         }
     }
+    tti_chat_leave(r);
+    return st;
+}
+
+/* ---- the whole ---- */
+static tt_status define_globals(tti_run *r, const tti_chat_input *input)
+{
+    tti_value variables;
+    for (size_t k = 0; k < input->n_tokens; k++) {
+        const tti_chat_token *token = &input->token[k];
+        if (token->text) {
+            tti_value text = tti_value_word(token->text);
+            TT_TRY(tti_chat_define(r, &r->globals, (tti_string){token->name, strlen(token->name)},
+                                   &text));
+        }
+    }
+    TT_CHECK(json_is_object(input->variables), TT_ERR_ARG, "tti_chat_render: no variables");
+    TT_TRY(tti_value_from_json(r, input->variables, &variables));
+    for (size_t k = 0; k < variables.as.dict->n; k++) {
+        const tti_entry *entry = &variables.as.dict->entry[k];
+        TT_TRY(tti_chat_define(
+            r, &r->globals, (tti_string){entry->key.as.string.text, entry->key.n}, &entry->value));
+    }
     return TT_OK;
+}
+
+static tt_status render(tti_run *r, const char *source, size_t n, const tti_chat_input *input)
+{
+    tti_node *root = NULL;
+    void *memory;
+    TT_TRY(tti_chat_alloc(&r->arena, TTI_CHAT_STACK_VALUES * sizeof(tti_value), &memory));
+    r->stack = memory;
+    TT_TRY(tti_chat_parse(&r->arena, source, n, &root));
+    TT_TRY(define_globals(r, input));
+    TT_TRY(open_scope(r, &r->globals));
+    TT_TRY(tt_text_append(&r->sink->text, "", 0));
+    TT_TRY(tt_text_append(&r->sink->mark, "", 0));
+    return run_body(r, root);
 }
 
 tt_status tti_chat_render(const char *source, size_t n, const tti_chat_input *input, tt_text *text,
                           tt_text *mark)
 {
-    tti_chat_arena arena = {0};
-    tti_node *root = NULL;
-    tt_status st = tti_chat_parse(&arena, source, n, &root);
+    tti_chat_limits limits = input->limits;
+    limits.max_steps = limits.max_steps ? limits.max_steps : DEFAULT_MAX_STEPS;
+    limits.max_output_bytes =
+        limits.max_output_bytes ? limits.max_output_bytes : DEFAULT_MAX_OUTPUT_BYTES;
+    limits.max_memory_bytes =
+        limits.max_memory_bytes ? limits.max_memory_bytes : DEFAULT_MAX_MEMORY_BYTES;
+    limits.max_depth = limits.max_depth ? limits.max_depth : DEFAULT_MAX_DEPTH;
+    tti_sink sink = {0};
+    tti_run r = {.arena = {.max_bytes = limits.max_memory_bytes},
+                 .limits = limits,
+                 .sink = &sink,
+                 .now_s = input->now_s,
+                 .has_now = input->has_now};
+    tt_status st = render(&r, source, n, input);
+    tti_chat_arena_fini(&r.arena);
     if (st == TT_OK) {
-        st = tt_text_append(text, "", 0);
+        tt_text_fini(text);
+        tt_text_fini(mark);
+        *text = sink.text;
+        *mark = sink.mark;
+        return TT_OK;
     }
-    if (st == TT_OK) {
-        st = tt_text_append(mark, "", 0);
-    }
-    if (st == TT_OK) {
-        run r = {.arena = &arena, .input = input, .text = text, .mark = mark};
-        st = run_body(&r, root);
-    }
-    tti_chat_arena_fini(&arena);
+    tti_sink_fini(&sink);
     return st;
 }

@@ -1,251 +1,48 @@
-/* chat_template_parse.c - a chat template (Jinja) to a tree.
+/* chat_template_parse.c - expressions of a chat template, by descent over Jinja's precedence:
  *
- * White space follows the way the reference library sets Jinja up: trim_blocks (one newline
- * behind a block goes), lstrip_blocks (blanks before a block that begins its line go), `-` next
- * to a bracket takes all white space on its side, `+` keeps it; the newline at the very end goes.
- * Tags are read by a small lexer, expressions by descent over the precedence or, and, not,
- * comparison, +, ~, postfix. */
-#include "chat_template_internal.h"
-#include <stdio.h>
-#include <string.h>
+ *   if-else, or, and, not, comparisons and in, + -, ~, * / // %, **, unary, then postfix
+ *   (. [ ] call), then filters, tests and calls behind them.
+ *
+ * Note that ~ binds tighter than + and that filters bind tighter than unary minus. */
+#include "chat_template_lex.h"
 
-typedef enum token_kind {
-    TOKEN_END,
-    TOKEN_NAME,
-    TOKEN_STRING,
-    TOKEN_INTEGER,
-    TOKEN_OPERATOR
-} token_kind;
-typedef struct token {
-    token_kind kind;
-    const char *text; /* text[n]; a string's content with its escapes resolved */
-    size_t n;
-    int64_t number;
-} token;
-
-typedef struct parser {
-    tti_chat_arena *arena;
-    const char *source; /* source[n], newlines are \n */
-    size_t n;
-    size_t at; /* the next byte to read */
-    int line;  /* of counted_to */
-    size_t counted_to;
-    bool in_variable; /* in {{ }} rather than {% %} */
-    unsigned depth;
-    token token; /* the one ahead */
-} parser;
-
-static int line_here(parser *p)
-{
-    for (; p->counted_to < p->at && p->counted_to < p->n; p->counted_to++) {
-        p->line += p->source[p->counted_to] == '\n';
-    }
-    return p->line;
-}
-
-#define TEMPLATE_FAIL(p, code, ...) template_fail((p), (code), __FILE__, __LINE__, __VA_ARGS__)
-static TT_PRINTF(5, 6) tt_status
-    template_fail(parser *p, tt_status code, const char *file, int line, const char *format, ...)
-{
-    enum { REASON_BYTES = 256 };
-    char reason[REASON_BYTES];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(reason, sizeof(reason), format, args);
-    va_end(args);
-    return tt_status_fail(code, file, line, "chat template, line %d: %s", line_here(p), reason);
-}
-
-static tt_status alloc(parser *p, size_t bytes, void **out)
-{
-    *out = tti_chat_alloc(p->arena, bytes);
-    TT_CHECK(*out, TT_ERR_NOMEM, "out of memory for the chat template");
-    return TT_OK;
-}
-
-/* How much of a word a message shows. */
-static int shown(size_t n)
-{
-    enum { SHOWN_BYTES = 64 };
-    return n < SHOWN_BYTES ? (int)n : SHOWN_BYTES;
-}
-
-/* ---- lexer ---- */
-static bool is_blank(char c)
-{
-    return c == ' ' || (c >= '\t' && c <= '\r');
-}
-
-static bool is_name_start(char c)
-{
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
-}
-
-static bool is_digit(char c)
-{
-    return c >= '0' && c <= '9';
-}
-
-static bool looks_at(const parser *p, size_t at, const char *what)
-{
-    size_t length = strlen(what);
-    return at <= p->n && p->n - at >= length && memcmp(p->source + at, what, length) == 0;
-}
-
-/* Goes behind the bracket that closes a tag, and behind the white space that it takes along. */
-static void close_tag(parser *p, const char *bracket, bool is_block)
-{
-    char sign = p->source[p->at];
-    bool signs = sign == '-' || sign == '+';
-    p->at += (signs ? 1 : 0) + strlen(bracket);
-    if (signs && sign == '-') {
-        while (p->at < p->n && is_blank(p->source[p->at])) {
-            p->at++;
-        }
-    } else if (!signs && is_block && looks_at(p, p->at, "\n")) {
-        p->at++;
-    }
-}
-
-/* Is the tag's closing bracket here? */
-static bool at_close(const parser *p)
-{
-    const char *bracket = p->in_variable ? "}}" : "%}";
-    bool signs =
-        p->at < p->n && (p->source[p->at] == '-' || (p->source[p->at] == '+' && !p->in_variable));
-    return looks_at(p, p->at, bracket) || (signs && looks_at(p, p->at + 1, bracket));
-}
-
-static tt_status lex_string(parser *p)
-{
-    char quote = p->source[p->at++];
-    size_t start = p->at;
-    size_t end = start;
-    while (end < p->n && p->source[end] != quote) {
-        end += p->source[end] == '\\' ? 2 : 1;
-    }
-    if (end >= p->n) {
-        return TEMPLATE_FAIL(p, TT_ERR_FILE, "a string has no end");
-    }
-    void *memory;
-    TT_TRY(alloc(p, end - start + 1, &memory));
-    char *text = memory;
-    size_t n = 0;
-    for (size_t i = start; i < end; i++) {
-        char c = p->source[i];
-        if (c == '\\') {
-            static const char from[] = "nrt\\'\"", to[] = "\n\r\t\\'\"";
-            c = p->source[++i];
-            const char *known = c ? strchr(from, c) : NULL;
-            if (!known) {
-                return TEMPLATE_FAIL(p, TT_ERR_UNSUPPORTED,
-                                     "the escape \\%c in a string is not supported", c);
-            }
-            c = to[known - from];
-        }
-        text[n++] = c;
-    }
-    p->at = end + 1;
-    p->token = (token){.kind = TOKEN_STRING, .text = text, .n = n};
-    return TT_OK;
-}
-
-static tt_status lex_integer(parser *p)
-{
-    enum { DIGITS_MAX = 18, BASE = 10 }; /* 10^18 < 2^63 */
-    size_t start = p->at;
-    int64_t number = 0;
-    while (p->at < p->n && is_digit(p->source[p->at])) {
-        number = p->at - start < DIGITS_MAX ? number * BASE + (p->source[p->at] - '0') : 0;
-        p->at++;
-    }
-    if (p->at - start > DIGITS_MAX || looks_at(p, p->at, ".")) {
-        return TEMPLATE_FAIL(p, TT_ERR_UNSUPPORTED, "the number %.*s is not supported",
-                             (int)DIGITS_MAX, p->source + start);
-    }
-    p->token = (token){
-        .kind = TOKEN_INTEGER, .text = p->source + start, .n = p->at - start, .number = number};
-    return TT_OK;
-}
-
-/* Reads the next token of the tag into p->token. */
-static tt_status advance(parser *p)
-{
-    static const char *const two[] = {"==", "!=", "<=", ">=", "//", "**"};
-    enum { N_TWO = sizeof(two) / sizeof(two[0]) };
-    while (p->at < p->n && is_blank(p->source[p->at])) {
-        p->at++;
-    }
-    if (p->at >= p->n) {
-        return TEMPLATE_FAIL(p, TT_ERR_FILE, "a tag has no end");
-    }
-    char c = p->source[p->at];
-    size_t start = p->at;
-    if (at_close(p)) {
-        p->token = (token){.kind = TOKEN_END, .text = p->in_variable ? "}}" : "%}", .n = 2};
-        return TT_OK;
-    }
-    if (c == '\'' || c == '"') {
-        return lex_string(p);
-    }
-    if (is_digit(c)) {
-        return lex_integer(p);
-    }
-    if (is_name_start(c)) {
-        while (p->at < p->n && (is_name_start(p->source[p->at]) || is_digit(p->source[p->at]))) {
-            p->at++;
-        }
-        p->token = (token){.kind = TOKEN_NAME, .text = p->source + start, .n = p->at - start};
-        return TT_OK;
-    }
-    bool valid, cut;
-    size_t length = tti_utf8_next(p->source + start, p->n - start, &valid, &cut);
-    for (size_t k = 0; k < N_TWO; k++) {
-        length = looks_at(p, start, two[k]) ? strlen(two[k]) : length;
-    }
-    p->at += length;
-    p->token = (token){.kind = TOKEN_OPERATOR, .text = p->source + start, .n = length};
-    return TT_OK;
-}
-
-static bool token_is(const parser *p, token_kind kind, const char *text)
-{
-    return p->token.kind == kind && p->token.n == strlen(text) &&
-           memcmp(p->token.text, text, p->token.n) == 0;
-}
-
-static tt_status refuse_token(parser *p)
-{
-    return TEMPLATE_FAIL(p, TT_ERR_UNSUPPORTED, "\"%.*s\" is not supported here", shown(p->token.n),
-                         p->token.text);
-}
-
-static tt_status expect(parser *p, token_kind kind, const char *text)
-{
-    return token_is(p, kind, text) ? advance(p) : refuse_token(p);
-}
-
-/* ---- expressions ---- */
-static tt_status parse_or(parser *p, const tti_expr **out);
-
-static tt_status make_expr(parser *p, tti_expr_kind kind, const tti_expr *left,
+static tt_status make_expr(tti_lexer *p, tti_expr_kind kind, const tti_expr *left,
                            const tti_expr *right, tti_expr **out)
 {
     void *memory;
     unsigned depth = left ? left->depth : 0;
     depth = right && right->depth > depth ? right->depth : depth;
-    if (depth >= TTI_CHAT_DEPTH_MAX) {
-        return TEMPLATE_FAIL(p, TT_ERR_UNSUPPORTED, "an expression is nested deeper than %d",
-                             TTI_CHAT_DEPTH_MAX);
+    /* A chain as a + a + a.. or a.b.c.. is deep on its left side without any recursion here. */
+    enum { CHAIN_MAX = 4 * TTI_CHAT_PARSE_DEPTH_MAX };
+    if (depth >= CHAIN_MAX) {
+        return TTI_LEX_FAIL(p, TT_ERR_UNSUPPORTED, "an expression is nested deeper than %d",
+                            CHAIN_MAX);
     }
-    TT_TRY(alloc(p, sizeof(tti_expr), &memory));
+    TT_TRY(tti_chat_alloc(p->arena, sizeof(tti_expr), &memory));
     *out = memory;
     **out = (tti_expr){
-        .kind = kind, .depth = depth + 1, .line = line_here(p), .left = left, .right = right};
+        .kind = kind, .depth = depth + 1, .line = tti_lex_line(p), .left = left, .right = right};
     return TT_OK;
 }
 
-static tt_status parse_primary(parser *p, const tti_expr **out)
+static tt_status add_arg(tti_lexer *p, tti_arg ***link, const tti_expr *expr, tti_arg **out)
+{
+    void *memory;
+    TT_TRY(tti_chat_alloc(p->arena, sizeof(tti_arg), &memory));
+    *out = memory;
+    (*out)->expr = expr;
+    **link = *out;
+    *link = &(*out)->next;
+    return TT_OK;
+}
+
+static bool is_op(const tti_lexer *p, const char *text)
+{
+    return tti_lex_is(p, TTI_TOKEN_OPERATOR, text);
+}
+
+/* ---- what stands by itself ---- */
+static tt_status parse_constant(tti_lexer *p, const tti_expr **out)
 {
     static const struct {
         const char *name;
@@ -254,138 +51,483 @@ static tt_status parse_primary(parser *p, const tti_expr **out)
                      {"False", TTI_EXPR_FALSE}, {"none", TTI_EXPR_NONE}, {"None", TTI_EXPR_NONE}};
     static const char *const reserved[] = {"and", "or", "not", "in", "is", "if", "else"};
     tti_expr *expr;
-    if (token_is(p, TOKEN_OPERATOR, "(")) {
-        TT_TRY(advance(p));
-        TT_TRY(parse_or(p, out));
-        return expect(p, TOKEN_OPERATOR, ")");
-    }
+    tti_expr_kind kind = TTI_EXPR_NAME;
     for (size_t k = 0; k < sizeof(reserved) / sizeof(reserved[0]); k++) {
-        if (token_is(p, TOKEN_NAME, reserved[k])) {
-            return refuse_token(p);
+        if (tti_lex_is(p, TTI_TOKEN_NAME, reserved[k])) {
+            return tti_lex_refuse(p);
         }
-    }
-    bool negative = token_is(p, TOKEN_OPERATOR, "-");
-    if (negative) {
-        TT_TRY(advance(p));
-        if (p->token.kind != TOKEN_INTEGER) {
-            return refuse_token(p);
-        }
-    }
-    tti_expr_kind kind;
-    switch (p->token.kind) {
-    case TOKEN_STRING:
-        kind = TTI_EXPR_STRING;
-        break;
-    case TOKEN_INTEGER:
-        kind = TTI_EXPR_INTEGER;
-        break;
-    case TOKEN_NAME:
-        kind = TTI_EXPR_NAME;
-        break;
-    default:
-        return refuse_token(p);
     }
     for (size_t k = 0; k < sizeof(constants) / sizeof(constants[0]); k++) {
-        kind = token_is(p, TOKEN_NAME, constants[k].name) ? constants[k].kind : kind;
+        kind = tti_lex_is(p, TTI_TOKEN_NAME, constants[k].name) ? constants[k].kind : kind;
     }
+    kind = p->token.kind == TTI_TOKEN_STRING ? TTI_EXPR_STRING : kind;
     TT_TRY(make_expr(p, kind, NULL, NULL, &expr));
-    expr->text = p->token.text;
-    expr->n = p->token.n;
-    expr->number = negative ? -p->token.number : p->token.number;
+    expr->name = p->token.text;
     *out = expr;
-    TT_TRY(advance(p));
-    if (kind == TTI_EXPR_STRING && p->token.kind == TOKEN_STRING) {
-        return refuse_token(p);
+    if (p->token.kind == TTI_TOKEN_INTEGER || p->token.kind == TTI_TOKEN_REAL) {
+        bool real = p->token.kind == TTI_TOKEN_REAL;
+        expr->kind = real ? TTI_EXPR_REAL : TTI_EXPR_INTEGER;
+        if (real) {
+            expr->number.real = p->token.real;
+        } else {
+            expr->number.integer = p->token.integer;
+        }
+    }
+    return tti_lex_next(p);
+}
+
+/* 'a' 'b' is 'ab'. */
+static tt_status parse_strings(tti_lexer *p, const tti_expr **out)
+{
+    TT_TRY(parse_constant(p, out));
+    while (p->token.kind == TTI_TOKEN_STRING) {
+        const tti_expr *right;
+        tti_expr *expr;
+        TT_TRY(parse_constant(p, &right));
+        TT_TRY(make_expr(p, TTI_EXPR_CONCAT, *out, right, &expr));
+        *out = expr;
     }
     return TT_OK;
 }
 
-static tt_status parse_postfix(parser *p, const tti_expr **out)
+static tt_status parse_list(tti_lexer *p, const tti_expr **out)
+{
+    tti_expr *list;
+    tti_arg *first = NULL, **link = &first, *arg = NULL;
+    TT_TRY(make_expr(p, TTI_EXPR_LIST, NULL, NULL, &list));
+    TT_TRY(tti_lex_next(p));
+    while (!is_op(p, "]")) {
+        const tti_expr *item;
+        TT_TRY(tti_parse_expression(p, &item));
+        TT_TRY(add_arg(p, &link, item, &arg));
+        if (!is_op(p, "]")) {
+            TT_TRY(tti_lex_expect(p, TTI_TOKEN_OPERATOR, ","));
+        }
+    }
+    list->args = first;
+    *out = list;
+    return tti_lex_next(p);
+}
+
+static tt_status parse_dict(tti_lexer *p, const tti_expr **out)
+{
+    tti_expr *dict;
+    tti_arg *first = NULL, **link = &first, *arg = NULL;
+    TT_TRY(make_expr(p, TTI_EXPR_DICT, NULL, NULL, &dict));
+    TT_TRY(tti_lex_next(p));
+    while (!is_op(p, "}")) {
+        const tti_expr *key, *value;
+        TT_TRY(tti_parse_expression(p, &key));
+        TT_TRY(tti_lex_expect(p, TTI_TOKEN_OPERATOR, ":"));
+        TT_TRY(tti_parse_expression(p, &value));
+        TT_TRY(add_arg(p, &link, key, &arg));
+        TT_TRY(add_arg(p, &link, value, &arg));
+        if (!is_op(p, "}")) {
+            TT_TRY(tti_lex_expect(p, TTI_TOKEN_OPERATOR, ","));
+        }
+    }
+    dict->args = first;
+    *out = dict;
+    return tti_lex_next(p);
+}
+
+static bool ends_tuple(const tti_lexer *p)
+{
+    return p->token.kind == TTI_TOKEN_END || is_op(p, ")") || tti_lex_is(p, TTI_TOKEN_NAME, "in");
+}
+
+tt_status tti_parse_tuple(tti_lexer *p, bool with_if, const tti_expr **out)
+{
+    tti_expr *tuple = NULL;
+    tti_arg *first = NULL, **link = &first, *arg = NULL;
+    const tti_expr *item;
+    TT_TRY(with_if ? tti_parse_expression(p, &item) : tti_parse_simple(p, &item));
+    *out = item;
+    if (!is_op(p, ",")) {
+        return TT_OK;
+    }
+    TT_TRY(make_expr(p, TTI_EXPR_TUPLE, NULL, NULL, &tuple));
+    TT_TRY(add_arg(p, &link, item, &arg));
+    while (is_op(p, ",")) {
+        TT_TRY(tti_lex_next(p));
+        if (ends_tuple(p)) {
+            break;
+        }
+        TT_TRY(with_if ? tti_parse_expression(p, &item) : tti_parse_simple(p, &item));
+        TT_TRY(add_arg(p, &link, item, &arg));
+    }
+    tuple->args = first;
+    *out = tuple;
+    return TT_OK;
+}
+
+static tt_status parse_bracketed(tti_lexer *p, const tti_expr **out)
+{
+    TT_TRY(tti_lex_next(p));
+    if (is_op(p, ")")) {
+        tti_expr *empty;
+        TT_TRY(make_expr(p, TTI_EXPR_TUPLE, NULL, NULL, &empty));
+        *out = empty;
+        return tti_lex_next(p);
+    }
+    TT_TRY(tti_parse_tuple(p, true, out));
+    return tti_lex_expect(p, TTI_TOKEN_OPERATOR, ")");
+}
+
+static tt_status parse_primary(tti_lexer *p, const tti_expr **out)
+{
+    switch (p->token.kind) {
+    case TTI_TOKEN_STRING:
+        return parse_strings(p, out);
+    case TTI_TOKEN_NAME:
+    case TTI_TOKEN_INTEGER:
+    case TTI_TOKEN_REAL:
+        return parse_constant(p, out);
+    default:
+        break;
+    }
+    if (is_op(p, "(")) {
+        return parse_bracketed(p, out);
+    }
+    if (is_op(p, "[")) {
+        return parse_list(p, out);
+    }
+    return is_op(p, "{") ? parse_dict(p, out) : tti_lex_refuse(p);
+}
+
+/* ---- what stands behind ---- */
+/* ( ... ) of a call; with the bracket ahead. */
+static tt_status parse_args(tti_lexer *p, const tti_arg **out)
+{
+    tti_arg *first = NULL, **link = &first, *arg = NULL;
+    bool keywords = false;
+    TT_TRY(tti_lex_expect(p, TTI_TOKEN_OPERATOR, "("));
+    while (!is_op(p, ")")) {
+        const tti_expr *value;
+        tti_string keyword = {0};
+        /* *list and **dict are spread when the call is made. */
+        tti_operator spread = is_op(p, "*")    ? TTI_OP_MUL
+                              : is_op(p, "**") ? TTI_OP_POW
+                                               : TTI_OP_NONE;
+        if (spread != TTI_OP_NONE) {
+            TT_TRY(tti_lex_next(p));
+        }
+        TT_TRY(tti_parse_expression(p, &value));
+        if (is_op(p, "=") && value->kind == TTI_EXPR_NAME && spread == TTI_OP_NONE) {
+            keyword = value->name;
+            keywords = true;
+            TT_TRY(tti_lex_next(p));
+            TT_TRY(tti_parse_expression(p, &value));
+        } else if (keywords && spread != TTI_OP_POW) {
+            return TTI_LEX_FAIL(p, TT_ERR_FILE, "an argument without a name follows a named one");
+        }
+        TT_TRY(add_arg(p, &link, value, &arg));
+        arg->keyword = keyword;
+        arg->op = spread;
+        if (!is_op(p, ")")) {
+            TT_TRY(tti_lex_expect(p, TTI_TOKEN_OPERATOR, ","));
+        }
+    }
+    *out = first;
+    return tti_lex_next(p);
+}
+
+static tt_status parse_call(tti_lexer *p, const tti_expr **out)
 {
     tti_expr *expr;
-    TT_TRY(parse_primary(p, out));
+    TT_TRY(make_expr(p, TTI_EXPR_CALL, *out, NULL, &expr));
+    *out = expr;
+    return parse_args(p, &expr->args);
+}
+
+/* One part of a slice; nothing stands there before : or ]. */
+static tt_status parse_slice_part(tti_lexer *p, tti_arg ***link)
+{
+    const tti_expr *part;
+    tti_arg *arg = NULL;
+    if (is_op(p, ":") || is_op(p, "]")) {
+        tti_expr *absent;
+        TT_TRY(make_expr(p, TTI_EXPR_ABSENT, NULL, NULL, &absent));
+        part = absent;
+    } else {
+        TT_TRY(tti_parse_expression(p, &part));
+    }
+    return add_arg(p, link, part, &arg);
+}
+
+static tt_status parse_subscript(tti_lexer *p, const tti_expr **out)
+{
+    tti_expr *expr;
+    tti_arg *first = NULL, **link = &first;
+    bool is_slice;
+    TT_TRY(tti_lex_next(p));
+    if (is_op(p, "]")) {
+        return tti_lex_refuse(p);
+    }
+    TT_TRY(parse_slice_part(p, &link));
+    is_slice = is_op(p, ":");
+    if (!is_slice) {
+        TT_TRY(make_expr(p, TTI_EXPR_SUBSCRIPT, *out, first->expr, &expr));
+        *out = expr;
+        return tti_lex_expect(p, TTI_TOKEN_OPERATOR, "]");
+    }
+    for (int k = 1; k < 3; k++) {
+        bool more;
+        TT_TRY(tti_lex_accept(p, TTI_TOKEN_OPERATOR, ":", &more));
+        TT_TRY(parse_slice_part(p, &link));
+    }
+    TT_TRY(make_expr(p, TTI_EXPR_SLICE, *out, NULL, &expr));
+    expr->args = first;
+    *out = expr;
+    return tti_lex_expect(p, TTI_TOKEN_OPERATOR, "]");
+}
+
+static tt_status parse_postfix(tti_lexer *p, const tti_expr **out)
+{
     for (;;) {
-        if (token_is(p, TOKEN_OPERATOR, ".")) {
-            TT_TRY(advance(p));
-            if (p->token.kind != TOKEN_NAME) {
-                return refuse_token(p);
+        if (is_op(p, ".")) {
+            tti_expr *expr;
+            TT_TRY(tti_lex_next(p));
+            bool number = p->token.kind == TTI_TOKEN_INTEGER;
+            TT_TRY(
+                make_expr(p, number ? TTI_EXPR_SUBSCRIPT : TTI_EXPR_ATTRIBUTE, *out, NULL, &expr));
+            *out = expr;
+            if (number) { /* a.0 is a[0] */
+                TT_TRY(parse_constant(p, &expr->right));
+            } else {
+                TT_TRY(tti_lex_name(p, &expr->name));
             }
-            TT_TRY(make_expr(p, TTI_EXPR_ATTRIBUTE, *out, NULL, &expr));
-            expr->text = p->token.text;
-            expr->n = p->token.n;
-            TT_TRY(advance(p));
-        } else if (token_is(p, TOKEN_OPERATOR, "[")) {
-            const tti_expr *index;
-            TT_TRY(advance(p));
-            TT_TRY(parse_or(p, &index));
-            TT_TRY(expect(p, TOKEN_OPERATOR, "]"));
-            TT_TRY(make_expr(p, TTI_EXPR_SUBSCRIPT, *out, index, &expr));
-        } else if (token_is(p, TOKEN_OPERATOR, "|")) {
-            TT_TRY(advance(p));
-            return TEMPLATE_FAIL(p, TT_ERR_UNSUPPORTED, "the filter \"%.*s\" is not supported",
-                                 shown(p->token.n), p->token.text);
-        } else if (token_is(p, TOKEN_OPERATOR, "(")) {
-            const tti_expr *called = *out;
-            return TEMPLATE_FAIL(p, TT_ERR_UNSUPPORTED, "the call of \"%.*s\" is not supported",
-                                 shown(called->n), called->text ? called->text : "");
+        } else if (is_op(p, "[")) {
+            TT_TRY(parse_subscript(p, out));
+        } else if (is_op(p, "(")) {
+            TT_TRY(parse_call(p, out));
         } else {
             return TT_OK;
         }
-        *out = expr;
     }
 }
 
-/* A chain of one left-associative operator; each level of precedence below names its operands'
- * parser. */
-typedef tt_status parse_level(parser *p, const tti_expr **out);
-
-static tt_status parse_chain(parser *p, parse_level *operand, token_kind joint, const char *name,
-                             tti_expr_kind kind, const tti_expr **out)
+/* The name of a filter or test ahead, and its arguments. */
+static tt_status parse_filter(tti_lexer *p, const tti_expr **out)
 {
-    TT_TRY(operand(p, out));
-    while (token_is(p, joint, name)) {
-        const tti_expr *right;
-        tti_expr *expr;
-        TT_TRY(advance(p));
-        TT_TRY(operand(p, &right));
-        TT_TRY(make_expr(p, kind, *out, right, &expr));
+    tti_expr *expr;
+    TT_TRY(make_expr(p, TTI_EXPR_FILTER, *out, NULL, &expr));
+    *out = expr;
+    TT_TRY(tti_lex_name(p, &expr->name));
+    return is_op(p, "(") ? parse_args(p, &expr->args) : TT_OK;
+}
+
+tt_status tti_parse_filters(tti_lexer *p, const tti_expr **out)
+{
+    tti_expr *absent;
+    TT_TRY(make_expr(p, TTI_EXPR_ABSENT, NULL, NULL, &absent));
+    *out = absent;
+    TT_TRY(parse_filter(p, out));
+    while (is_op(p, "|")) {
+        TT_TRY(tti_lex_next(p));
+        TT_TRY(parse_filter(p, out));
+    }
+    return TT_OK;
+}
+
+/* Behind `is`. An argument may stand without brackets: `is divisibleby 3`. */
+static tt_status parse_test(tti_lexer *p, const tti_expr **out)
+{
+    tti_expr *expr;
+    bool negated;
+    TT_TRY(tti_lex_next(p));
+    TT_TRY(tti_lex_accept(p, TTI_TOKEN_NAME, "not", &negated));
+    TT_TRY(make_expr(p, TTI_EXPR_TEST, *out, NULL, &expr));
+    *out = expr;
+    TT_TRY(tti_lex_name(p, &expr->name));
+    bool value = p->token.kind == TTI_TOKEN_STRING || p->token.kind == TTI_TOKEN_INTEGER ||
+                 p->token.kind == TTI_TOKEN_REAL || is_op(p, "[") || is_op(p, "{");
+    static const char *const enders[] = {"else", "or", "and", "is", "if", "in", "not"};
+    bool name = p->token.kind == TTI_TOKEN_NAME;
+    for (size_t k = 0; k < sizeof(enders) / sizeof(enders[0]); k++) {
+        name = name && !tti_lex_is(p, TTI_TOKEN_NAME, enders[k]);
+    }
+    if (is_op(p, "(")) {
+        TT_TRY(parse_args(p, &expr->args));
+    } else if (value || name) {
+        tti_arg *first = NULL, **link = &first, *arg = NULL;
+        const tti_expr *item;
+        TT_TRY(parse_primary(p, &item));
+        TT_TRY(parse_postfix(p, &item));
+        TT_TRY(add_arg(p, &link, item, &arg));
+        expr->args = first;
+    }
+    if (negated) {
+        TT_TRY(make_expr(p, TTI_EXPR_NOT, *out, NULL, &expr));
         *out = expr;
     }
     return TT_OK;
 }
 
-static tt_status parse_concat(parser *p, const tti_expr **out)
+static tt_status parse_behind(tti_lexer *p, const tti_expr **out)
 {
-    return parse_chain(p, parse_postfix, TOKEN_OPERATOR, "~", TTI_EXPR_CONCAT, out);
+    for (;;) {
+        if (is_op(p, "|")) {
+            TT_TRY(tti_lex_next(p));
+            TT_TRY(parse_filter(p, out));
+        } else if (tti_lex_is(p, TTI_TOKEN_NAME, "is")) {
+            TT_TRY(parse_test(p, out));
+        } else if (is_op(p, "(")) {
+            TT_TRY(parse_call(p, out));
+        } else {
+            return TT_OK;
+        }
+    }
 }
 
-static tt_status parse_add(parser *p, const tti_expr **out)
+/* ---- operators ---- */
+static tt_status parse_unary(tti_lexer *p, bool with_filters, const tti_expr **out)
 {
-    return parse_chain(p, parse_concat, TOKEN_OPERATOR, "+", TTI_EXPR_ADD, out);
+    bool negative = is_op(p, "-");
+    if (negative || is_op(p, "+")) {
+        tti_expr *expr;
+        const tti_expr *operand;
+        TT_TRY(tti_lex_enter(p));
+        TT_TRY(tti_lex_next(p));
+        TT_TRY(parse_unary(p, false, &operand));
+        TT_TRY(
+            make_expr(p, negative ? TTI_EXPR_NEGATIVE : TTI_EXPR_POSITIVE, operand, NULL, &expr));
+        *out = expr;
+        tti_lex_leave(p);
+    } else {
+        TT_TRY(parse_primary(p, out));
+    }
+    TT_TRY(parse_postfix(p, out));
+    return with_filters ? parse_behind(p, out) : TT_OK;
 }
 
-static tt_status parse_comparison(parser *p, const tti_expr **out)
+static tt_status parse_operand(tti_lexer *p, const tti_expr **out)
 {
-    TT_TRY(parse_add(p, out));
-    bool equal = token_is(p, TOKEN_OPERATOR, "==");
-    if (!equal && !token_is(p, TOKEN_OPERATOR, "!=")) {
+    return parse_unary(p, true, out);
+}
+
+/* A chain of left-associative operators; each level of precedence names its operands' parser. */
+typedef tt_status parse_level(tti_lexer *p, const tti_expr **out);
+typedef struct level {
+    const char *text;
+    tti_expr_kind kind;
+    tti_operator op;
+} level;
+
+static tt_status parse_chain(tti_lexer *p, parse_level *operand, tti_token_kind token,
+                             const level *levels, const tti_expr **out)
+{
+    TT_TRY(operand(p, out));
+    for (;;) {
+        const level *found = levels;
+        while (found->text && !tti_lex_is(p, token, found->text)) {
+            found++;
+        }
+        if (!found->text) {
+            return TT_OK;
+        }
+        const tti_expr *right;
+        tti_expr *expr;
+        TT_TRY(tti_lex_next(p));
+        TT_TRY(operand(p, &right));
+        TT_TRY(make_expr(p, found->kind, *out, right, &expr));
+        expr->op = found->op;
+        *out = expr;
+    }
+}
+
+static tt_status parse_pow(tti_lexer *p, const tti_expr **out)
+{
+    static const level levels[] = {{"**", TTI_EXPR_ARITHMETIC, TTI_OP_POW}, {0}};
+    return parse_chain(p, parse_operand, TTI_TOKEN_OPERATOR, levels, out);
+}
+
+static tt_status parse_product(tti_lexer *p, const tti_expr **out)
+{
+    static const level levels[] = {{"*", TTI_EXPR_ARITHMETIC, TTI_OP_MUL},
+                                   {"/", TTI_EXPR_ARITHMETIC, TTI_OP_DIV},
+                                   {"//", TTI_EXPR_ARITHMETIC, TTI_OP_FLOORDIV},
+                                   {"%", TTI_EXPR_ARITHMETIC, TTI_OP_MOD},
+                                   {0}};
+    return parse_chain(p, parse_pow, TTI_TOKEN_OPERATOR, levels, out);
+}
+
+static tt_status parse_concat(tti_lexer *p, const tti_expr **out)
+{
+    static const level levels[] = {{"~", TTI_EXPR_CONCAT, TTI_OP_NONE}, {0}};
+    return parse_chain(p, parse_product, TTI_TOKEN_OPERATOR, levels, out);
+}
+
+static tt_status parse_sum(tti_lexer *p, const tti_expr **out)
+{
+    static const level levels[] = {
+        {"+", TTI_EXPR_ARITHMETIC, TTI_OP_ADD}, {"-", TTI_EXPR_ARITHMETIC, TTI_OP_SUB}, {0}};
+    return parse_chain(p, parse_concat, TTI_TOKEN_OPERATOR, levels, out);
+}
+
+/* Reads over a comparison operator if one is ahead. `not in` needs a look behind the `not`. */
+static tt_status accept_comparison(tti_lexer *p, tti_operator *op_out)
+{
+    static const level levels[] = {{"==", 0, TTI_OP_EQ},
+                                   {"!=", 0, TTI_OP_NE},
+                                   {"<", 0, TTI_OP_LT},
+                                   {"<=", 0, TTI_OP_LE},
+                                   {">", 0, TTI_OP_GT},
+                                   {">=", 0, TTI_OP_GE},
+                                   {0}};
+    *op_out = TTI_OP_NONE;
+    for (const level *l = levels; l->text; l++) {
+        *op_out = is_op(p, l->text) ? l->op : *op_out;
+    }
+    *op_out = tti_lex_is(p, TTI_TOKEN_NAME, "in") ? TTI_OP_IN : *op_out;
+    if (*op_out != TTI_OP_NONE) {
+        return tti_lex_next(p);
+    }
+    if (tti_lex_is(p, TTI_TOKEN_NAME, "not")) {
+        tti_lexer before = *p;
+        TT_TRY(tti_lex_next(p));
+        if (!tti_lex_is(p, TTI_TOKEN_NAME, "in")) {
+            *p = before;
+            return TT_OK;
+        }
+        *op_out = TTI_OP_NOT_IN;
+        return tti_lex_next(p);
+    }
+    return TT_OK;
+}
+
+static tt_status parse_comparison(tti_lexer *p, const tti_expr **out)
+{
+    tti_expr *expr = NULL;
+    tti_arg *first = NULL, **link = &first, *arg = NULL;
+    tti_operator op;
+    TT_TRY(parse_sum(p, out));
+    TT_TRY(accept_comparison(p, &op));
+    if (op == TTI_OP_NONE) {
         return TT_OK;
     }
-    const tti_expr *right;
-    tti_expr *expr;
-    TT_TRY(advance(p));
-    TT_TRY(parse_add(p, &right));
-    TT_TRY(make_expr(p, equal ? TTI_EXPR_EQUAL : TTI_EXPR_NOT_EQUAL, *out, right, &expr));
+    TT_TRY(make_expr(p, TTI_EXPR_COMPARE, *out, NULL, &expr));
+    while (op != TTI_OP_NONE) {
+        const tti_expr *right;
+        TT_TRY(parse_sum(p, &right));
+        TT_TRY(add_arg(p, &link, right, &arg));
+        arg->op = op;
+        TT_TRY(accept_comparison(p, &op));
+    }
+    expr->args = first;
     *out = expr;
     return TT_OK;
 }
 
-static tt_status parse_not(parser *p, const tti_expr **out)
+static tt_status parse_not(tti_lexer *p, const tti_expr **out)
 {
     unsigned count = 0;
-    while (token_is(p, TOKEN_NAME, "not")) {
-        count++;
-        TT_TRY(advance(p));
+    bool more;
+    for (;; count++) {
+        TT_TRY(tti_lex_accept(p, TTI_TOKEN_NAME, "not", &more));
+        if (!more) {
+            break;
+        }
     }
     TT_TRY(parse_comparison(p, out));
     for (; count > 0; count--) {
@@ -396,234 +538,42 @@ static tt_status parse_not(parser *p, const tti_expr **out)
     return TT_OK;
 }
 
-static tt_status parse_and(parser *p, const tti_expr **out)
+static tt_status parse_and(tti_lexer *p, const tti_expr **out)
 {
-    return parse_chain(p, parse_not, TOKEN_NAME, "and", TTI_EXPR_AND, out);
+    static const level levels[] = {{"and", TTI_EXPR_AND, TTI_OP_NONE}, {0}};
+    return parse_chain(p, parse_not, TTI_TOKEN_NAME, levels, out);
 }
 
-static tt_status parse_or(parser *p, const tti_expr **out)
+tt_status tti_parse_simple(tti_lexer *p, const tti_expr **out)
 {
-    if (p->depth >= TTI_CHAT_DEPTH_MAX) {
-        return TEMPLATE_FAIL(p, TT_ERR_UNSUPPORTED, "it is nested deeper than %d",
-                             TTI_CHAT_DEPTH_MAX);
-    }
-    p->depth++;
-    TT_TRY(parse_chain(p, parse_and, TOKEN_NAME, "or", TTI_EXPR_OR, out));
-    p->depth--;
+    static const level levels[] = {{"or", TTI_EXPR_OR, TTI_OP_NONE}, {0}};
+    TT_TRY(tti_lex_enter(p));
+    TT_TRY(parse_chain(p, parse_and, TTI_TOKEN_NAME, levels, out));
+    tti_lex_leave(p);
     return TT_OK;
 }
 
-/* ---- statements ---- */
-static tt_status parse_body(parser *p, tti_node **first_out);
-
-static tt_status end_block(parser *p)
+/* a if b else c if d else e: the else side goes on to the right. */
+tt_status tti_parse_expression(tti_lexer *p, const tti_expr **out)
 {
-    if (p->token.kind != TOKEN_END) {
-        return refuse_token(p);
-    }
-    close_tag(p, "%}", true);
-    return TT_OK;
-}
-
-static tt_status make_node(parser *p, tti_node_kind kind, tti_node **out)
-{
-    void *memory;
-    TT_TRY(alloc(p, sizeof(tti_node), &memory));
-    *out = memory;
-    **out = (tti_node){.kind = kind, .line = line_here(p)};
-    return TT_OK;
-}
-
-/* After the condition of `if`; each `elif` is an IF in the `other` of the one before. */
-static tt_status parse_if(parser *p, tti_node **out)
-{
-    tti_node *node;
-    TT_TRY(make_node(p, TTI_NODE_IF, &node));
-    *out = node;
+    TT_TRY(tti_lex_enter(p));
+    TT_TRY(tti_parse_simple(p, out));
+    bool more;
     for (;;) {
-        TT_TRY(advance(p));
-        TT_TRY(parse_or(p, &node->expr));
-        TT_TRY(end_block(p));
-        TT_TRY(parse_body(p, &node->body));
-        if (!token_is(p, TOKEN_NAME, "elif")) {
+        TT_TRY(tti_lex_accept(p, TTI_TOKEN_NAME, "if", &more));
+        if (!more) {
             break;
         }
-        TT_TRY(make_node(p, TTI_NODE_IF, &node->other));
-        node = node->other;
-    }
-    if (token_is(p, TOKEN_NAME, "else")) {
-        TT_TRY(advance(p));
-        TT_TRY(end_block(p));
-        TT_TRY(parse_body(p, &node->other));
-    }
-    TT_TRY(expect(p, TOKEN_NAME, "endif"));
-    return end_block(p);
-}
-
-static tt_status parse_for(parser *p, tti_node **out)
-{
-    tti_node *node;
-    TT_TRY(make_node(p, TTI_NODE_FOR, &node));
-    *out = node;
-    TT_TRY(advance(p));
-    if (p->token.kind != TOKEN_NAME) {
-        return refuse_token(p);
-    }
-    node->text = p->token.text;
-    node->n = p->token.n;
-    TT_TRY(advance(p));
-    TT_TRY(expect(p, TOKEN_NAME, "in"));
-    TT_TRY(parse_or(p, &node->expr));
-    TT_TRY(end_block(p));
-    TT_TRY(parse_body(p, &node->body));
-    if (token_is(p, TOKEN_NAME, "else")) {
-        TT_TRY(advance(p));
-        TT_TRY(end_block(p));
-        TT_TRY(parse_body(p, &node->other));
-    }
-    TT_TRY(expect(p, TOKEN_NAME, "endfor"));
-    return end_block(p);
-}
-
-/* The text before a bracket at `open`, less the white space that the bracket takes. */
-static tt_status add_text(parser *p, size_t start, size_t open, bool starts_line, tti_node ***link)
-{
-    size_t end = open;
-    char sign = open + 2 < p->n ? p->source[open + 2] : 0;
-    if (open < p->n && sign == '-') {
-        while (end > start && is_blank(p->source[end - 1])) {
-            end--;
-        }
-    } else if (open < p->n && sign != '+' && p->source[open + 1] != '{') {
-        size_t blank = end;
-        while (blank > start && is_blank(p->source[blank - 1]) && p->source[blank - 1] != '\n') {
-            blank--;
-        }
-        if ((blank > start && p->source[blank - 1] == '\n') || (blank == start && starts_line)) {
-            end = blank;
+        const tti_expr *condition;
+        tti_expr *expr;
+        TT_TRY(tti_parse_simple(p, &condition));
+        TT_TRY(make_expr(p, TTI_EXPR_IF, *out, condition, &expr));
+        *out = expr;
+        TT_TRY(tti_lex_accept(p, TTI_TOKEN_NAME, "else", &more));
+        if (more) {
+            TT_TRY(tti_parse_expression(p, &expr->third));
         }
     }
-    if (end > start) {
-        tti_node *node;
-        TT_TRY(make_node(p, TTI_NODE_TEXT, &node));
-        node->text = p->source + start;
-        node->n = end - start;
-        **link = node;
-        *link = &node->next;
-    }
+    tti_lex_leave(p);
     return TT_OK;
-}
-
-static tt_status skip_comment(parser *p)
-{
-    while (p->at < p->n && !looks_at(p, p->at, "#}")) {
-        p->at++;
-    }
-    if (p->at >= p->n) {
-        return TEMPLATE_FAIL(p, TT_ERR_FILE, "a comment has no end");
-    }
-    char before = p->source[p->at - 1];
-    p->at -= before == '-' || before == '+' ? 1 : 0;
-    close_tag(p, "#}", true);
-    return TT_OK;
-}
-
-static tt_status parse_output(parser *p, tti_node **out)
-{
-    TT_TRY(make_node(p, TTI_NODE_OUTPUT, out));
-    TT_TRY(advance(p));
-    TT_TRY(parse_or(p, &(*out)->expr));
-    if (p->token.kind != TOKEN_END) {
-        return refuse_token(p);
-    }
-    close_tag(p, "}}", false);
-    return TT_OK;
-}
-
-/* Reads statements up to a tag that ends or divides one around (elif, else, endif, endfor), which
- * is then ahead, or to the end, where the token ahead is TOKEN_END. */
-static tt_status parse_statements(parser *p, tti_node **first_out)
-{
-    tti_node **link = first_out;
-    for (;;) {
-        size_t start = p->at, open = start;
-        bool starts_line = start == 0 || p->source[start - 1] == '\n';
-        while (open < p->n && !(p->source[open] == '{' && open + 1 < p->n &&
-                                strchr("{%#", p->source[open + 1]) && p->source[open + 1])) {
-            open++;
-        }
-        TT_TRY(add_text(p, start, open, starts_line, &link));
-        if (open >= p->n) {
-            p->at = p->n;
-            p->token = (token){.kind = TOKEN_END, .text = ""};
-            return TT_OK;
-        }
-        char kind = p->source[open + 1];
-        p->at = open + 2;
-        if (kind == '#') {
-            TT_TRY(skip_comment(p));
-            continue;
-        }
-        p->at += p->at < p->n && (p->source[p->at] == '-' || p->source[p->at] == '+') ? 1 : 0;
-        p->in_variable = kind == '{';
-        if (p->in_variable) {
-            TT_TRY(parse_output(p, link));
-        } else {
-            TT_TRY(advance(p));
-            if (token_is(p, TOKEN_NAME, "if")) {
-                TT_TRY(parse_if(p, link));
-            } else if (token_is(p, TOKEN_NAME, "for")) {
-                TT_TRY(parse_for(p, link));
-            } else if (token_is(p, TOKEN_NAME, "elif") || token_is(p, TOKEN_NAME, "else") ||
-                       token_is(p, TOKEN_NAME, "endif") || token_is(p, TOKEN_NAME, "endfor")) {
-                return TT_OK;
-            } else {
-                return TEMPLATE_FAIL(p, TT_ERR_UNSUPPORTED, "the tag \"%.*s\" is not supported",
-                                     shown(p->token.n), p->token.text);
-            }
-        }
-        link = &(*link)->next;
-    }
-}
-
-static tt_status parse_body(parser *p, tti_node **first_out)
-{
-    if (p->depth >= TTI_CHAT_DEPTH_MAX) {
-        return TEMPLATE_FAIL(p, TT_ERR_UNSUPPORTED, "it is nested deeper than %d",
-                             TTI_CHAT_DEPTH_MAX);
-    }
-    p->depth++;
-    TT_TRY(parse_statements(p, first_out));
-    p->depth--;
-    if (p->token.kind == TOKEN_END) {
-        return TEMPLATE_FAIL(p, TT_ERR_FILE, "an \"if\" or \"for\" has no end");
-    }
-    return TT_OK;
-}
-
-/* A copy in which every newline is \n, less one at the very end. */
-static tt_status normalise_newlines(parser *p, const char *source, size_t n)
-{
-    void *memory;
-    TT_TRY(alloc(p, n + 1, &memory));
-    char *copy = memory;
-    size_t made = 0;
-    for (size_t i = 0; i < n; i++) {
-        copy[made++] = source[i] == '\r' ? '\n' : source[i];
-        if (source[i] == '\r' && i + 1 < n && source[i + 1] == '\n') {
-            i++;
-        }
-    }
-    p->source = copy;
-    p->n = made > 0 && copy[made - 1] == '\n' ? made - 1 : made;
-    return TT_OK;
-}
-
-tt_status tti_chat_parse(tti_chat_arena *arena, const char *source, size_t n, tti_node **root_out)
-{
-    parser p = {.arena = arena, .line = 1};
-    TT_CHECK(tti_utf8_valid_prefix(source, n) == n, TT_ERR_FILE, "the chat template is not UTF-8");
-    TT_TRY(normalise_newlines(&p, source, n));
-    TT_TRY(parse_statements(&p, root_out));
-    return p.token.kind == TOKEN_END ? TT_OK : refuse_token(&p);
 }

@@ -125,7 +125,11 @@ void tt_tokenizer_destroy(tt_tokenizer **tokenizer)
     tt_ids_fini(&t->stop);
     free(t->bos_token);
     free(t->eos_token);
+    for (int k = 0; k < TTI_NAMED_TOKENS; k++) {
+        free(t->named_token[k]);
+    }
     free(t->chat_template);
+    free(t->tool_template);
     free(t);
     *tokenizer = NULL;
 }
@@ -330,9 +334,4 @@ int32_t tt_tokenizer_bos_id(const tt_tokenizer *tokenizer)
 int32_t tt_tokenizer_eos_id(const tt_tokenizer *tokenizer)
 {
     return tokenizer->eos_id;
-}
-
-bool tt_tokenizer_has_chat_template(const tt_tokenizer *tokenizer)
-{
-    return tokenizer->chat_template != NULL;
 }

@@ -4,6 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+const char *const tti_named_tokens[TTI_NAMED_TOKENS] = {"unk_token", "sep_token", "pad_token",
+                                                        "cls_token", "mask_token"};
+
 static int32_t id_of_text(const tt_tokenizer *t, const char *text)
 {
     int32_t id = tt_tokenizer_special_id(t, text);
@@ -33,40 +36,56 @@ static tt_status load_named_token(const char *path, const json_t *root, const ch
     return TT_OK;
 }
 
+static tt_status keep_template(const char *path, const char *source, size_t n, char **template_out,
+                               size_t *n_out)
+{
+    free(*template_out);
+    *template_out = tti_tokenizer_copy(source, n);
+    TT_CHECK(*template_out, TT_ERR_NOMEM, "%s: out of memory for the chat template", path);
+    *n_out = n;
+    return TT_OK;
+}
+
+/* Named templates: "default" is meant for conversations, "tool_use" for those with tools. */
+static tt_status load_named_templates(const char *path, const json_t *list, tt_tokenizer *t)
+{
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *item = json_array_get(list, i);
+        const char *name, *source;
+        size_t n;
+        TT_CHECK(json_is_object(item), TT_ERR_FILE, "%s: a \"chat_template\" is not an object",
+                 path);
+        TT_TRY(tti_tokenizer_json_string(path, item, "name", &name, &n));
+        TT_TRY(tti_tokenizer_json_string(path, item, "template", &source, &n));
+        if (strcmp(name, "default") == 0) {
+            TT_TRY(keep_template(path, source, n, &t->chat_template, &t->n_chat_template));
+        } else if (strcmp(name, "tool_use") == 0) {
+            TT_TRY(keep_template(path, source, n, &t->tool_template, &t->n_tool_template));
+        }
+    }
+    return TT_OK;
+}
+
 static tt_status load_chat_template(const char *path, const json_t *root, tt_tokenizer *t)
 {
     const json_t *value = json_object_get(root, "chat_template");
     const char *source = NULL;
     size_t n = 0;
     if (json_is_array(value)) {
-        /* Named templates; the one called "default" is meant for conversations. */
-        for (size_t i = 0; i < json_array_size(value); i++) {
-            const json_t *item = json_array_get(value, i);
-            const char *name;
-            TT_CHECK(json_is_object(item), TT_ERR_FILE, "%s: a \"chat_template\" is not an object",
-                     path);
-            TT_TRY(tti_tokenizer_json_string(path, item, "name", &name, &n));
-            if (strcmp(name, "default") == 0) {
-                TT_TRY(tti_tokenizer_json_string(path, item, "template", &source, &n));
-                break;
-            }
-        }
-    } else {
-        TT_TRY(tti_tokenizer_json_optional(path, root, "chat_template", &source, &n));
+        return load_named_templates(path, value, t);
     }
-    if (!source) {
-        return TT_OK;
-    }
-    t->chat_template = tti_tokenizer_copy(source, n);
-    TT_CHECK(t->chat_template, TT_ERR_NOMEM, "%s: out of memory for the chat template", path);
-    t->n_chat_template = n;
-    return TT_OK;
+    TT_TRY(tti_tokenizer_json_optional(path, root, "chat_template", &source, &n));
+    return source ? keep_template(path, source, n, &t->chat_template, &t->n_chat_template) : TT_OK;
 }
 
 static tt_status load_config(const char *path, const json_t *root, tt_tokenizer *t)
 {
     TT_TRY(load_named_token(path, root, "bos_token", t, &t->bos_token, &t->bos_id));
     TT_TRY(load_named_token(path, root, "eos_token", t, &t->eos_token, &t->eos_id));
+    for (int k = 0; k < TTI_NAMED_TOKENS; k++) {
+        int32_t id;
+        TT_TRY(load_named_token(path, root, tti_named_tokens[k], t, &t->named_token[k], &id));
+    }
     bool add_bos, add_eos;
     TT_TRY(tti_tokenizer_json_bool(path, root, "add_bos_token", false, &add_bos));
     TT_TRY(tti_tokenizer_json_bool(path, root, "add_eos_token", false, &add_eos));

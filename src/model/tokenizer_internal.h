@@ -407,6 +407,8 @@ tt_status tti_decoder_add_strip(const char *path, tti_decoder *out, const char *
 void tti_decoder_fini(tti_decoder *decoder);
 
 /* ---- the whole ---- */
+enum { TTI_NAMED_TOKENS = 5 };
+extern const char *const tti_named_tokens[TTI_NAMED_TOKENS]; /* "unk_token" .. */
 struct tt_tokenizer {
     tti_normalizer normalizer;
     tti_pretokenizer pretokenizer;
@@ -417,8 +419,13 @@ struct tt_tokenizer {
     int32_t bos_id, eos_id;
     bool wants_bos;              /* prefix holds the BOS token */
     char *bos_token, *eos_token; /* their text; NULL if the files name none; owned */
-    char *chat_template;         /* chat_template[n_chat_template], NUL behind; NULL: none; owned */
+    /* Text of other special tokens that a chat template may ask for; NULL if unnamed; owned. */
+    char *named_token[TTI_NAMED_TOKENS];
+    char *chat_template; /* chat_template[n_chat_template], NUL behind; NULL: none; owned */
     size_t n_chat_template;
+    char *tool_template; /* tool_template[n_tool_template], for conversations with tools; NULL: the
+                          * one above; owned */
+    size_t n_tool_template;
     tt_ids stop; /* ids that end a turn, of files that keep them with the tokenizer (GGUF) */
 };
 /* The readers. Each fills a tokenizer made by tti_tokenizer_new; on error it holds what came so
@@ -458,17 +465,5 @@ tt_status tti_splitter_apply(const char *path, const tti_splitter *splitter,
  * only where they lie wholly outside. */
 tt_status tti_tokenizer_encode_marked(const tt_tokenizer *tokenizer, const char *text,
                                       const unsigned char *literal, size_t n, tt_ids *ids);
-
-/* ---- chat template (chat_template.c) ---- */
-typedef struct tti_chat_input {
-    const tt_chat_message *message; /* message[n_messages] */
-    size_t n_messages;
-    const char *bos_token, *eos_token; /* NULL: undefined */
-    bool add_generation_prompt;
-} tti_chat_input;
-/* Renders source[n]; text and mark grow alike: mark.bytes[i] = 1 where text.bytes[i] came from a
- * message. */
-tt_status tti_chat_render(const char *source, size_t n, const tti_chat_input *input, tt_text *text,
-                          tt_text *mark);
 
 #endif

@@ -89,6 +89,9 @@ tt_status tti_tokenizer_load(const char *path, tt_tokenizer *tokenizer)
         free(tokenizer->chat_template);
         tokenizer->chat_template = chat.bytes;
         tokenizer->n_chat_template = chat.n;
+        free(tokenizer->tool_template); /* the file wins over all of them */
+        tokenizer->tool_template = NULL;
+        tokenizer->n_tool_template = 0;
     }
     return TT_OK;
 }
