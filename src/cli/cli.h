@@ -33,6 +33,7 @@ typedef struct tti_cli_options {
     bool log_view, quiet;
     /* run */
     tt_option_list prompt, chat, ids;
+    const char *system, *chat_args;
     const char *prompts;
     int64_t n;
     double temperature, top_p, min_p;
@@ -40,7 +41,7 @@ typedef struct tti_cli_options {
     /* score */
     const char *ids_file, *text_file, *logits;
     /* tokenize */
-    bool decode, special, skip_special, chat_list, jsonl;
+    bool decode, special, skip_special, chat_list, text, jsonl;
     /* info */
     bool list_options;
     /* plan */

@@ -28,6 +28,7 @@ static const command commands[] = {
      "Without MODEL the model that ships with tutti runs. Without a prompt stdin is one prompt.\n"
      "Prompts run as one queue, in the order -p, --chat, --ids, --prompts. A line of --prompts is\n"
      "  {\"prompt\": TEXT | \"ids\": [..] | \"messages\": [{\"role\": .., \"content\": ..}],\n"
+     "   \"tools\": [..], \"chat_template_kwargs\": {..}: beside messages,\n"
      "   \"n\" (or \"max_tokens\"), \"seed\", \"temperature\", \"top_p\", \"top_k\", \"min_p\": "
      "its own values}\n"
      "Example: mpirun -n 4 tutti run --chat 'What is hwloc?'\n",
@@ -46,7 +47,7 @@ static const command commands[] = {
      tti_cli_score,
      true},
     {"tokenize",
-     "tutti tokenize MODEL [--decode] [--special] [--chat] [--json | --jsonl]",
+     "tutti tokenize MODEL [--decode] [--special] [--chat [--text]] [--json | --jsonl]",
      "text on stdin to ids on stdout, or back",
      "MODEL is a folder with tokenizer.json, or such a file.\n",
      {tti_cli_tokenize_options, tti_cli_general_options, NULL},

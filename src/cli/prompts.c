@@ -121,6 +121,7 @@ typedef struct gather {
     const tt_tokenizer *tokenizer;
     int64_t V, context;
     tt_sampling sampling;
+    json_t *chat_args; /* of --chat-args, or NULL */
     tti_cli_prompts *prompts;
 } gather;
 
@@ -153,6 +154,7 @@ static void warn_of_unknown_keys(json_t *line, const char *where)
     static const char *const known[] = {"prompt",     "ids",   "messages",    "n",
                                         "max_tokens", "seed",  "temperature", "top_p",
                                         "top_k",      "min_p", NULL};
+    bool chat = json_object_get(line, "messages") != NULL;
     const char *key;
     json_t *value;
     json_object_foreach(line, key, value)
@@ -160,6 +162,9 @@ static void warn_of_unknown_keys(json_t *line, const char *where)
         bool found = false;
         for (int i = 0; known[i]; i++) {
             found = found || strcmp(key, known[i]) == 0;
+        }
+        for (int i = 0; chat && tti_cli_conversation_keys[i]; i++) {
+            found = found || strcmp(key, tti_cli_conversation_keys[i]) == 0;
         }
         if (!found) {
             tt_log(TT_LOG_WARN, "%s: key '%s' is not known and not used", where, key);
@@ -179,7 +184,7 @@ static tt_status encode_line(const gather *g, const json_t *line, const char *wh
     }
     TT_TRY(need_tokenizer(g->tokenizer, where));
     if (messages) {
-        return tti_cli_encode_messages(g->tokenizer, messages, where, ids);
+        return tti_cli_encode_conversation(g->tokenizer, line, g->chat_args, where, ids);
     }
     TT_CHECK(json_is_string(prompt), TT_ERR_FILE, "%s: prompt must be text", where);
     return tt_tokenizer_encode(g->tokenizer, json_string_value(prompt), json_string_length(prompt),
@@ -253,6 +258,25 @@ static tt_status add_file(const gather *g, const char *path)
 
 typedef enum prompt_kind { PROMPT_TEXT, PROMPT_CHAT, PROMPT_IDS } prompt_kind;
 
+/* A conversation of one user's message, behind that of --system. */
+static tt_status encode_message(const gather *g, const char *text, const char *where, tt_ids *ids)
+{
+    json_t *list = json_array();
+    const char *system = g->options->system;
+    bool bad =
+        !list || (system && json_array_append_new(list, json_pack("{s:s, s:s}", "role", "system",
+                                                                  "content", system)) != 0);
+    bad = bad || json_array_append_new(
+                     list, json_pack("{s:s, s:s}", "role", "user", "content", text)) != 0;
+    /* Words of a command line need not be UTF-8, and JSON is. */
+    tt_status status = bad ? TT_FAIL(TT_ERR_USAGE, "%s: the text is not UTF-8", where) : TT_OK;
+    if (status == TT_OK) {
+        status = tti_cli_encode_conversation(g->tokenizer, list, g->chat_args, where, ids);
+    }
+    json_decref(list);
+    return status;
+}
+
 static tt_status add_one(const gather *g, prompt_kind kind, const char *text, size_t n,
                          const char *where)
 {
@@ -264,8 +288,7 @@ static tt_status add_one(const gather *g, prompt_kind kind, const char *text, si
             status = TT_FAIL(TT_ERR_USAGE, "%s: the prompt is empty", where);
         }
     } else if (status == TT_OK && kind == PROMPT_CHAT) {
-        tt_chat_message message = {"user", text};
-        status = tt_tokenizer_encode_chat(g->tokenizer, &message, 1, &ids);
+        status = encode_message(g, text, where, &ids);
     } else if (status == TT_OK) {
         status = tt_tokenizer_encode(g->tokenizer, text, n, TT_ENCODE_SPECIAL, &ids);
     }
@@ -306,6 +329,34 @@ static tt_status add_stdin(const gather *g)
     return status;
 }
 
+static tt_status read_chat_args(const tti_cli_options *options, json_t **args_out)
+{
+    *args_out = NULL;
+    TT_CHECK(!options->system || options->chat.n > 0, TT_ERR_USAGE,
+             "--system goes before the messages of --chat, and there is none");
+    if (!options->chat_args) {
+        return TT_OK;
+    }
+    json_error_t error;
+    *args_out = json_loads(options->chat_args, JSON_REJECT_DUPLICATES, &error);
+    bool good = json_is_object(*args_out);
+    if (!good) {
+        json_decref(*args_out);
+        *args_out = NULL;
+    }
+    TT_CHECK(good, TT_ERR_USAGE,
+             "--chat-args is no JSON object, as '{\"enable_thinking\": false}'");
+    return TT_OK;
+}
+
+static tt_status add_all(const gather *g)
+{
+    TT_TRY(add_list(g, PROMPT_TEXT, &g->options->prompt, "-p"));
+    TT_TRY(add_list(g, PROMPT_CHAT, &g->options->chat, "--chat"));
+    TT_TRY(add_list(g, PROMPT_IDS, &g->options->ids, "--ids"));
+    return g->options->prompts ? add_file(g, g->options->prompts) : TT_OK;
+}
+
 tt_status tti_cli_prompts_gather(const tti_cli_options *options, const tt_tokenizer *tokenizer,
                                  const tt_generation *generation, int64_t V, int64_t context,
                                  tti_cli_prompts *prompts)
@@ -322,12 +373,10 @@ tt_status tti_cli_prompts_gather(const tti_cli_options *options, const tt_tokeni
     if (uses_stdin(options)) {
         return add_stdin(&g);
     }
-    TT_TRY(add_list(&g, PROMPT_TEXT, &options->prompt, "-p"));
-    TT_TRY(add_list(&g, PROMPT_CHAT, &options->chat, "--chat"));
-    TT_TRY(add_list(&g, PROMPT_IDS, &options->ids, "--ids"));
-    if (options->prompts) {
-        TT_TRY(add_file(&g, options->prompts));
-    }
+    TT_TRY(read_chat_args(options, &g.chat_args));
+    tt_status status = add_all(&g);
+    json_decref(g.chat_args);
+    TT_TRY(status);
     TT_CHECK(prompts->n > 0, TT_ERR_FILE, "%s holds no prompt",
              options->prompts ? tti_cli_input_name(options->prompts) : "the command line");
     return TT_OK;

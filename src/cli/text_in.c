@@ -11,10 +11,9 @@
 #include <unistd.h>
 
 enum {
-    READ_BYTES = 1 << 16,  /* one read */
-    MAX_MESSAGES = 100000, /* of one chat; far above any context */
-    WAIT_MS = 100,         /* between two looks at the others */
-    SHOWN_BYTES = 24       /* of a bad word in a message */
+    READ_BYTES = 1 << 16, /* one read */
+    WAIT_MS = 100,        /* between two looks at the others */
+    SHOWN_BYTES = 24      /* of a bad word in a message */
 };
 
 const char *tti_cli_input_name(const char *path)
@@ -165,53 +164,60 @@ tt_status tti_cli_parse_json(const char *text, size_t n, const char *where, json
     return TT_OK;
 }
 
-static bool is_known_role(const char *role)
+/* The conversation of a line of --prompts or of tokenize's input, as the library takes it: the
+ * object's own keys of a conversation, or a bare list of messages. */
+static tt_status conversation_text(const json_t *source, const json_t *defaults, const char *where,
+                                   char **text_out)
 {
-    static const char *const known[] = {"system", "user", "assistant", "tool", NULL};
-    for (int i = 0; known[i]; i++) {
-        if (strcmp(role, known[i]) == 0) {
-            return true;
-        }
+    json_t *request =
+        json_is_array(source) ? json_pack("{s:O}", "messages", source) : json_object();
+    bool bad = !request;
+    for (int k = 0; !bad && json_is_object(source) && tti_cli_conversation_keys[k]; k++) {
+        json_t *value = json_object_get(source, tti_cli_conversation_keys[k]);
+        bad = value && json_object_set(request, tti_cli_conversation_keys[k], value) != 0;
     }
-    return false;
+    if (!bad && defaults) {
+        json_t *own = json_object_get(request, "chat_template_kwargs");
+        json_t *both = json_copy((json_t *)(uintptr_t)defaults);
+        bad = !both || (json_is_object(own) && json_object_update(both, own) != 0) ||
+              json_object_set(request, "chat_template_kwargs", both) != 0;
+        json_decref(both);
+    }
+    *text_out = bad ? NULL : json_dumps(request, JSON_COMPACT);
+    json_decref(request);
+    TT_CHECK(*text_out, TT_ERR_NOMEM, "%s: no memory for a conversation", where);
+    return TT_OK;
 }
 
-tt_status tti_cli_encode_messages(const tt_tokenizer *tokenizer, const json_t *messages,
-                                  const char *where, tt_ids *ids)
+const char *const tti_cli_conversation_keys[] = {
+    "messages", "tools", "documents", "add_generation_prompt", "chat_template_kwargs", "now", NULL};
+
+/* Says where the conversation stood. */
+static tt_status tell_where(tt_status status, const char *where)
 {
-    TT_CHECK(json_is_array(messages), TT_ERR_FILE,
-             "%s: messages must be a list of {\"role\", \"content\"}", where);
-    size_t n = json_array_size(messages);
-    TT_CHECK(n > 0 && n <= MAX_MESSAGES, TT_ERR_FILE, "%s: %zu messages; 1 to %d are allowed",
-             where, n, MAX_MESSAGES);
-    tt_chat_message *list = calloc(n, sizeof(*list));
-    TT_CHECK(list, TT_ERR_NOMEM, "no memory for %zu messages", n);
-    tt_status status = TT_OK;
-    for (size_t i = 0; i < n && status == TT_OK; i++) {
-        const json_t *message = json_array_get(messages, i);
-        const json_t *role = json_object_get(message, "role");
-        const json_t *content = json_object_get(message, "content");
-        if (!json_is_string(role) || !json_is_string(content)) {
-            status = TT_FAIL(TT_ERR_FILE, "%s: message %zu needs a role and a content, both text",
-                             where, i + 1);
-        } else if (strlen(json_string_value(content)) != json_string_length(content) ||
-                   strlen(json_string_value(role)) != json_string_length(role)) {
-            status = TT_FAIL(TT_ERR_FILE, "%s: message %zu holds a NUL character", where, i + 1);
-        } else if (!is_known_role(json_string_value(role))) {
-            status = TT_FAIL(TT_ERR_FILE,
-                             "%s: message %zu has the role '%.*s'; known are system, user, "
-                             "assistant and tool",
-                             where, i + 1, SHOWN_BYTES, json_string_value(role));
-        } else {
-            list[i].role = json_string_value(role);
-            list[i].content = json_string_value(content);
-        }
-    }
-    if (status == TT_OK) {
-        status = tt_tokenizer_encode_chat(tokenizer, list, n, ids);
-    }
-    free(list);
-    return status;
+    char message[TT_STATUS_MESSAGE_BYTES];
+    snprintf(message, sizeof(message), "%s", tt_status_message());
+    return status == TT_ERR_REQUEST ? TT_FAIL(status, "%s: %s", where, message) : status;
+}
+
+tt_status tti_cli_encode_conversation(const tt_tokenizer *tokenizer, const json_t *source,
+                                      const json_t *defaults, const char *where, tt_ids *ids)
+{
+    char *text;
+    TT_TRY(conversation_text(source, defaults, where, &text));
+    tt_status status = tt_tokenizer_encode_chat_json(tokenizer, text, strlen(text), ids);
+    free(text);
+    return status == TT_OK ? TT_OK : tell_where(status, where);
+}
+
+tt_status tti_cli_render_conversation(const tt_tokenizer *tokenizer, const json_t *source,
+                                      const char *where, tt_text *rendered)
+{
+    char *text;
+    TT_TRY(conversation_text(source, NULL, where, &text));
+    tt_status status = tt_tokenizer_render_chat_json(tokenizer, text, strlen(text), rendered);
+    free(text);
+    return status == TT_OK ? TT_OK : tell_where(status, where);
 }
 
 void tti_cli_print_ids_json(FILE *out, const int32_t *ids, size_t n)

@@ -30,10 +30,16 @@ tt_status tti_cli_json_ids(const json_t *array, int64_t limit, const char *where
  * jansson's words. */
 tt_status tti_cli_parse_json(const char *text, size_t n, const char *where, json_t **json_out);
 
-/* Appends the ids of a chat given as a JSON list of {"role", "content"}. Errors: TT_ERR_FILE, those
- * of tt_tokenizer_encode_chat. */
-tt_status tti_cli_encode_messages(const tt_tokenizer *tokenizer, const json_t *messages,
-                                  const char *where, tt_ids *ids);
+/* The keys of a conversation's object (see tt_tokenizer_encode_chat_json), NULL behind. */
+extern const char *const tti_cli_conversation_keys[];
+/* Appends the ids of a conversation: a JSON list of messages, or an object with such keys, whose
+ * others are ignored. defaults (an object or NULL) are variables of the template that it may
+ * override. Errors: those of tt_tokenizer_encode_chat_json, with `where`. */
+tt_status tti_cli_encode_conversation(const tt_tokenizer *tokenizer, const json_t *source,
+                                      const json_t *defaults, const char *where, tt_ids *ids);
+/* Appends its text instead. */
+tt_status tti_cli_render_conversation(const tt_tokenizer *tokenizer, const json_t *source,
+                                      const char *where, tt_text *rendered);
 /* [1,2,3] as text on out. */
 void tti_cli_print_ids_json(FILE *out, const int32_t *ids, size_t n);
 /* A JSON array; a new reference or NULL. */

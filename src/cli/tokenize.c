@@ -13,6 +13,27 @@
 
 enum { WHERE_BYTES = 64 };
 
+/* A conversation here is nothing else besides, so a key that it does not have is a mistake. */
+static tt_status check_keys(json_t *json, const char *where)
+{
+    const char *key;
+    json_t *value;
+    TT_CHECK(json_is_array(json) || json_is_object(json), TT_ERR_FILE,
+             "%s: a list of messages, or an object with such a list, is expected", where);
+    json_object_foreach(json, key, value)
+    {
+        bool known = false;
+        for (int k = 0; tti_cli_conversation_keys[k]; k++) {
+            known = known || strcmp(key, tti_cli_conversation_keys[k]) == 0;
+        }
+        TT_CHECK(known, TT_ERR_FILE,
+                 "%s: '%.64s' is no key of a conversation; variables of the template go into "
+                 "chat_template_kwargs",
+                 where, key);
+    }
+    return TT_OK;
+}
+
 /* The ids of one item of text. */
 static tt_status encode_item(const tti_cli_options *options, const tt_tokenizer *tokenizer,
                              const char *text, size_t n, const char *where, tt_ids *ids)
@@ -25,7 +46,10 @@ static tt_status encode_item(const tti_cli_options *options, const tt_tokenizer 
     TT_TRY(tti_cli_parse_json(text, n, where, &json));
     tt_status status;
     if (options->chat_list) {
-        status = tti_cli_encode_messages(tokenizer, json, where, ids);
+        status = check_keys(json, where);
+        if (status == TT_OK) {
+            status = tti_cli_encode_conversation(tokenizer, json, NULL, where, ids);
+        }
     } else if (json_is_string(json)) {
         status = tt_tokenizer_encode(tokenizer, json_string_value(json), json_string_length(json),
                                      flags, ids);
@@ -56,6 +80,20 @@ static tt_status decode_item(const tti_cli_options *options, const tt_tokenizer 
         status = tt_tokenizer_decode(tokenizer, ids.id, ids.n, options->skip_special, decoded);
     }
     tt_ids_fini(&ids);
+    return status;
+}
+
+/* The text that the chat template makes of one item. */
+static tt_status render_item(const tt_tokenizer *tokenizer, const char *text, size_t n,
+                             const char *where, tt_text *rendered)
+{
+    json_t *json = NULL;
+    TT_TRY(tti_cli_parse_json(text, n, where, &json));
+    tt_status status = check_keys(json, where);
+    if (status == TT_OK) {
+        status = tti_cli_render_conversation(tokenizer, json, where, rendered);
+    }
+    json_decref(json);
     return status;
 }
 
@@ -100,9 +138,10 @@ static tt_status convert_item(const tti_cli_options *options, const tt_tokenizer
                               const char *text, size_t n, const char *where)
 {
     tt_status status;
-    if (options->decode) {
+    if (options->decode || options->text) {
         tt_text decoded = {0};
-        status = decode_item(options, tokenizer, text, n, where, &decoded);
+        status = options->decode ? decode_item(options, tokenizer, text, n, where, &decoded)
+                                 : render_item(tokenizer, text, n, where, &decoded);
         if (status == TT_OK) {
             status = print_decoded(options, &decoded);
         }
@@ -145,6 +184,8 @@ static tt_status tokenize(const tti_cli_options *options, const char *path)
 {
     TT_CHECK(!(options->decode && options->chat_list), TT_ERR_USAGE,
              "--decode and --chat do not go together");
+    TT_CHECK(options->chat_list || !options->text, TT_ERR_USAGE,
+             "--text prints what --chat makes, so give that too");
     tt_tokenizer *tokenizer = NULL;
     TT_TRY(tt_tokenizer_create(path, &tokenizer));
     tt_status status;

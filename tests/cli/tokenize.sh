@@ -53,7 +53,33 @@ echo '[{"role":"user","content":"a<|assistant|>b"}]' >"$work/in"
 one "$tutti" tokenize "$model" --chat <"$work/in"
 check "a special token in a message stays text" [ "$(tr ' ' '\n' <"$work/out" | grep -cx 3)" -eq 1 ]
 
+echo '{"messages":[{"role":"user","content":"a<|assistant|>b"}],"add_generation_prompt":false}' >"$work/in"
+one "$tutti" tokenize "$model" --chat --text <"$work/in"
+check "--text prints the text" [ "$(cat "$work/out")" = "<|begin_of_text|><|user|>a<|assistant|>b" ]
+mkdir "$work/dated"
+cp "$model/tokenizer.json" "$model/tokenizer_config.json" "$work/dated"
+echo '{{ strftime_now("%d %B %Y") }} {{ "on" if thinks else "off" }} {{ tools | length if tools }}' >"$work/dated/chat_template.jinja"
+echo '{"messages":[{"role":"user","content":""}],"now":1750000000,"tools":[{},{}],"chat_template_kwargs":{"thinks":true}}' >"$work/in"
+one "$tutti" tokenize "$work/dated" --chat --text --json <"$work/in"
+check "date, tools and variables of the template" out_is '{"text":"15 June 2025 on 2"}'
+
 name="refused"
+one "$tutti" tokenize "$model" --text <"$work/in"
+check "--text without --chat" refused 2 "--chat"
+echo '{"messages":[{"role":"user","content":""}],"thinks":true}' >"$work/in"
+one "$tutti" tokenize "$work/dated" --chat <"$work/in"
+check "a key that is none" refused 3 "'thinks' is no key"
+printf '\n{%% if messages[0].role == "user" %%}{{ raise_exception("Begin with a system message") }}{%% endif %%}' >"$work/dated/chat_template.jinja"
+echo '[{"role":"user","content":""}]' >"$work/in"
+one "$tutti" tokenize "$work/dated" --chat <"$work/in"
+check "what the template refuses, in its words" refused 3 "stdin: chat template, line 2: .*Begin with a system message"
+echo '{{ messages | pprint }}' >"$work/dated/chat_template.jinja"
+one "$tutti" tokenize "$work/dated" --chat <"$work/in"
+check "what the interpreter does not know" refused 3 'line 1: the filter "pprint" is not supported'
+rm "$work/dated/chat_template.jinja"
+sed 's/"chat_template"/"chat_template_gone"/' "$model/tokenizer_config.json" >"$work/dated/tokenizer_config.json"
+one "$tutti" tokenize "$work/dated" --chat <"$work/in"
+check "a model without a template" refused 3 "no chat template"
 : >"$work/in"
 one "$tutti" tokenize <"$work/in"
 check "no MODEL" refused 2 "needs MODEL"
