@@ -27,6 +27,7 @@ typedef struct job {
     ttk_quant_shape shape;
     int64_t g_begin, g_end; /* the groups of this turn */
     const float *x_sums;    /* x_sums[rows][g_end - g_begin], if there are offsets */
+    way how;
 } job;
 
 /* ---- sums of x ---- */
@@ -95,14 +96,20 @@ static void store_sums(float *y, const float *acc, int64_t n_columns)
 
 /* ---- one row ---- */
 
-/* What is subtracted from bytes of this group; without zero points the same for all blocks. */
-TTK_INLINE void group_shifts(ttk_dtype code, bool has_zero, const unsigned char *zero,
-                             quad_shift *shift)
+static const unsigned char no_zeros[TTK_PANEL];
+
+static const unsigned char *zeros_of(const job *w, const unsigned char *panel,
+                                     const ttk_quant_place *place)
+{
+    return w->format->shift == TTK_SHIFT_ZERO ? panel + place->shift : no_zeros;
+}
+
+TTK_INLINE void load_shifts(ttk_dtype code, way how, const unsigned char *zero, __m256 *shift)
 {
     TTK_UNROLL
     for (int h = 0; h < BLOCKS; h++) {
-        shift[h] = quad_shift_of(code, has_zero ? load_numbers(TTK_U8, zero, h * VEC)
-                                                : _mm256_setzero_ps());
+        shift[h] = how == WAY_ZERO ? zero_shift(code, load_numbers(TTK_U8, zero, h * VEC))
+                                   : _mm256_setzero_ps();
     }
 }
 
@@ -120,13 +127,13 @@ static void spoil_nan(__m256 *sum, const unsigned char *codes, int64_t n_k)
 }
 
 /* sum[BLOCKS] = the chains of one group. */
-TTK_INLINE void row_by_group(ttk_dtype code, bool has_zero, __m256 *sum, const float *x,
+TTK_INLINE void row_by_group(ttk_dtype code, way how, __m256 *sum, const float *x,
                              const unsigned char *codes, int64_t n_k, const unsigned char *zero)
 {
     const int64_t unit = ttk_quant_unit(code);
     const int64_t unit_bytes = (int64_t)ttk_quant_code_bytes(code, unit);
-    quad_shift shift[BLOCKS];
-    group_shifts(code, has_zero, zero, shift);
+    __m256 shift[BLOCKS];
+    load_shifts(code, how, zero, shift);
     __m256i worst = _mm256_setzero_si256();
     __m256 s[BLOCKS];
     TTK_UNROLL
@@ -142,20 +149,19 @@ TTK_INLINE void row_by_group(ttk_dtype code, bool has_zero, __m256 *sum, const f
         }
         TTK_UNROLL
         for (int q = 0; q < unit / QUAD; q++) {
-            __m256 x_k[QUAD];
-            TTK_UNROLL
-            for (int i = 0; i < QUAD; i++) {
-                x_k[i] = _mm256_broadcast_ss(x + k + q * QUAD + i);
-            }
+            __m256i bytes[BLOCKS];
             TTK_UNROLL
             for (int h = 0; h < BLOCKS; h++) {
-                __m256 f[QUAD];
-                __m256i bytes = quad_bytes(code, at, q, h);
-                worst = code == TTK_E4M3 ? nan_seen(worst, bytes) : worst;
-                quad_floats(code, bytes, shift[has_zero ? h : 0], f);
+                bytes[h] = quad_bytes(code, how, at, q, h);
+                worst = code == TTK_E4M3 ? nan_seen(worst, bytes[h]) : worst;
+            }
+            TTK_UNROLL
+            for (int i = 0; i < QUAD; i++) {
+                __m256 x_k = load_x(code, how, x + k + q * QUAD + i);
                 TTK_UNROLL
-                for (int i = 0; i < QUAD; i++) {
-                    s[h] = _mm256_fmadd_ps(x_k[i], f[i], s[h]);
+                for (int h = 0; h < BLOCKS; h++) {
+                    __m256 f = quad_floats(code, how, bytes[h], shift[h], i);
+                    s[h] = _mm256_fmadd_ps(x_k, f, s[h]);
                 }
             }
         }
@@ -165,15 +171,14 @@ TTK_INLINE void row_by_group(ttk_dtype code, bool has_zero, __m256 *sum, const f
         for (int q = 0; q < unit / QUAD; q++) {
             TTK_UNROLL
             for (int h = 0; h < BLOCKS; h++) {
-                __m256 f[QUAD];
-                __m256i bytes = quad_bytes(code, at, q, h);
+                __m256i bytes = quad_bytes(code, how, at, q, h);
                 worst = code == TTK_E4M3 ? nan_seen(worst, bytes) : worst;
-                quad_floats(code, bytes, shift[has_zero ? h : 0], f);
                 TTK_UNROLL
                 for (int i = 0; i < QUAD; i++) {
                     if (k + q * QUAD + i < n_k) {
-                        s[h] =
-                            _mm256_fmadd_ps(_mm256_broadcast_ss(x + k + q * QUAD + i), f[i], s[h]);
+                        __m256 x_k = load_x(code, how, x + k + q * QUAD + i);
+                        __m256 f = quad_floats(code, how, bytes, shift[h], i);
+                        s[h] = _mm256_fmadd_ps(x_k, f, s[h]);
                     }
                 }
             }
@@ -188,19 +193,22 @@ TTK_INLINE void row_by_group(ttk_dtype code, bool has_zero, __m256 *sum, const f
     }
 }
 
-TTK_INLINE void row_by_panel(ttk_dtype code, bool has_zero, const job *w, float *acc,
-                             const float *x, const unsigned char *panel)
+TTK_INLINE void row_by_panel(ttk_dtype code, way how, const job *w, float *acc, const float *x,
+                             const unsigned char *panel)
 {
     ttk_quant_place place = ttk_quant_place_of(&w->shape, w->g_begin);
     for (int64_t g = w->g_begin; g < w->g_end; g++) {
         __m256 sum[BLOCKS];
         float scale[TTK_PANEL], offset[TTK_PANEL];
         group_factors(w->format, panel, &place, scale, offset);
-        row_by_group(code, has_zero, sum, x + g * w->shape.group, panel + place.codes, place.n_k,
-                     panel + place.shift);
+        row_by_group(code, how, sum, x + g * w->shape.group, panel + place.codes, place.n_k,
+                     zeros_of(w, panel, &place));
         TTK_UNROLL
         for (int h = 0; h < BLOCKS; h++) {
             __m256 a = _mm256_loadu_ps(acc + h * VEC);
+            if (sum_factor(code, how) != 1.0f) {
+                sum[h] = _mm256_mul_ps(sum[h], _mm256_set1_ps(sum_factor(code, how)));
+            }
             a = _mm256_fmadd_ps(_mm256_loadu_ps(scale + h * VEC), sum[h], a);
             if (w->x_sums) {
                 __m256 x_sum = _mm256_broadcast_ss(w->x_sums + (g - w->g_begin));
@@ -215,10 +223,12 @@ TTK_INLINE void row_by_panel(ttk_dtype code, bool has_zero, const job *w, float 
 TTK_INLINE void row_of_code(ttk_dtype code, const job *w, float *acc, const float *x,
                             const unsigned char *panel)
 {
-    if (w->format->shift == TTK_SHIFT_ZERO) {
-        row_by_panel(code, true, w, acc, x, panel);
+    if (w->how == WAY_WHOLE) {
+        row_by_panel(code, WAY_WHOLE, w, acc, x, panel);
+    } else if (code == TTK_E4M3) {
+        row_by_panel(code, WAY_EXACT, w, acc, x, panel);
     } else {
-        row_by_panel(code, false, w, acc, x, panel);
+        row_by_panel(code, WAY_ZERO, w, acc, x, panel);
     }
 }
 
@@ -244,7 +254,7 @@ static void one_row(const job *w, float *acc, const float *x, const unsigned cha
         row_of_code(TTK_E2M1, w, acc, x, panel);
         break;
     default:
-        row_by_panel(TTK_E4M3, false, w, acc, x, panel);
+        row_of_code(TTK_E4M3, w, acc, x, panel);
         break;
     }
 }
@@ -263,13 +273,13 @@ typedef struct block {
 } block;
 
 /* w[n_k][TTK_PANEL] from codes at a unit's start; whole units are written. */
-TTK_INLINE void decode(ttk_dtype code, bool has_zero, float (*w)[TTK_PANEL],
-                       const unsigned char *codes, int64_t n_k, const unsigned char *zero)
+TTK_INLINE void decode(ttk_dtype code, way how, float (*w)[TTK_PANEL], const unsigned char *codes,
+                       int64_t n_k, const unsigned char *zero)
 {
     const int64_t unit = ttk_quant_unit(code);
     const int64_t unit_bytes = (int64_t)ttk_quant_code_bytes(code, unit);
-    quad_shift shift[BLOCKS];
-    group_shifts(code, has_zero, zero, shift);
+    __m256 shift[BLOCKS];
+    load_shifts(code, how, zero, shift);
     __m256i worst = _mm256_setzero_si256();
     for (int64_t k = 0; k < n_k; k += unit) {
         const unsigned char *at = codes + k / unit * unit_bytes;
@@ -277,13 +287,12 @@ TTK_INLINE void decode(ttk_dtype code, bool has_zero, float (*w)[TTK_PANEL],
         for (int q = 0; q < unit / QUAD; q++) {
             TTK_UNROLL
             for (int h = 0; h < BLOCKS; h++) {
-                __m256 f[QUAD];
-                __m256i bytes = quad_bytes(code, at, q, h);
+                __m256i bytes = quad_bytes(code, how, at, q, h);
                 worst = code == TTK_E4M3 ? nan_seen(worst, bytes) : worst;
-                quad_floats(code, bytes, shift[has_zero ? h : 0], f);
                 TTK_UNROLL
                 for (int i = 0; i < QUAD; i++) {
-                    _mm256_storeu_ps(&w[k + q * QUAD + i][h * VEC], f[i]);
+                    _mm256_storeu_ps(&w[k + q * QUAD + i][h * VEC],
+                                     quad_floats(code, how, bytes, shift[h], i));
                 }
             }
         }
@@ -297,41 +306,40 @@ TTK_INLINE void decode(ttk_dtype code, bool has_zero, float (*w)[TTK_PANEL],
     }
 }
 
-TTK_INLINE void decode_code(ttk_dtype code, bool has_zero, float (*w)[TTK_PANEL],
+TTK_INLINE void decode_code(ttk_dtype code, way how, float (*w)[TTK_PANEL],
                             const unsigned char *codes, int64_t n_k, const unsigned char *zero)
 {
-    if (has_zero) {
-        decode(code, true, w, codes, n_k, zero);
+    if (how == WAY_WHOLE) {
+        decode(code, WAY_WHOLE, w, codes, n_k, zero);
     } else {
-        decode(code, false, w, codes, n_k, zero);
+        decode(code, WAY_ZERO, w, codes, n_k, zero);
     }
 }
 
-static void decode_any(const ttk_format *format, float (*w)[TTK_PANEL], const unsigned char *codes,
+static void decode_any(ttk_dtype code, way how, float (*w)[TTK_PANEL], const unsigned char *codes,
                        int64_t n_k, const unsigned char *zero)
 {
-    const bool has_zero = format->shift == TTK_SHIFT_ZERO;
-    switch (format->code) {
+    switch (code) {
     case TTK_I8:
-        decode_code(TTK_I8, has_zero, w, codes, n_k, zero);
+        decode_code(TTK_I8, how, w, codes, n_k, zero);
         break;
     case TTK_U8:
-        decode_code(TTK_U8, has_zero, w, codes, n_k, zero);
+        decode_code(TTK_U8, how, w, codes, n_k, zero);
         break;
     case TTK_I4:
-        decode_code(TTK_I4, has_zero, w, codes, n_k, zero);
+        decode_code(TTK_I4, how, w, codes, n_k, zero);
         break;
     case TTK_U4:
-        decode_code(TTK_U4, has_zero, w, codes, n_k, zero);
+        decode_code(TTK_U4, how, w, codes, n_k, zero);
         break;
     case TTK_I6:
-        decode_code(TTK_I6, has_zero, w, codes, n_k, zero);
+        decode_code(TTK_I6, how, w, codes, n_k, zero);
         break;
     case TTK_E2M1:
-        decode_code(TTK_E2M1, has_zero, w, codes, n_k, zero);
+        decode_code(TTK_E2M1, how, w, codes, n_k, zero);
         break;
     default:
-        decode(TTK_E4M3, false, w, codes, n_k, zero);
+        decode(TTK_E4M3, WAY_EXACT, w, codes, n_k, zero);
         break;
     }
 }
@@ -355,7 +363,7 @@ static void fill_block(block *b, const job *w, const unsigned char *panel, ttk_q
         n_k = padded > room ? BLOCK_K : n_k;
         const unsigned char *codes =
             panel + place->codes + ttk_quant_code_bytes(w->format->code, *k);
-        decode_any(w->format, b->w + filled, codes, n_k, panel + place->shift);
+        decode_any(w->format->code, w->how, b->w + filled, codes, n_k, zeros_of(w, panel, place));
         b->n_k[b->n_groups] = n_k;
         b->ends = *k + n_k == place->n_k;
         if (!b->ends) {
@@ -382,6 +390,7 @@ TTK_INLINE void tile(const job *w, const block *b, row_sums *sums, int64_t m, in
                      int64_t ldx, int rows, int n_halves)
 {
     const float *weights = &b->w[0][j];
+    const __m256 factor = _mm256_set1_ps(sum_factor(w->format->code, w->how));
     for (int g = 0; g < b->n_groups; g++) {
         __m256 sum[2 * TILE_ROWS];
         TTK_UNROLL
@@ -412,6 +421,7 @@ TTK_INLINE void tile(const job *w, const block *b, row_sums *sums, int64_t m, in
                 continue;
             }
             __m256 a = _mm256_loadu_ps(&sums->acc[m + r][column]);
+            sum[i] = _mm256_mul_ps(sum[i], factor);
             a = _mm256_fmadd_ps(_mm256_loadu_ps(&b->scale[g][column]), sum[i], a);
             if (w->x_sums) {
                 const float *x_sum =
@@ -502,6 +512,21 @@ static void rows_by_groups(const job *w, float *y, int64_t ldy, const float *x, 
     }
 }
 
+/* Several rows use exact numbers of E4M3 anyhow, as they are made once for all. */
+static way way_of(const ttk_format *format, const float *x, int64_t ldx, int64_t M, int64_t K)
+{
+    const way slow = format->code == TTK_E4M3 ? WAY_EXACT : WAY_ZERO;
+    if (format->shift == TTK_SHIFT_ZERO || (format->code == TTK_E4M3 && M > 1)) {
+        return slow;
+    }
+    for (int64_t m = 0; m < M; m++) {
+        if (!x_fits(format->code, x + m * ldx, K)) {
+            return slow;
+        }
+    }
+    return WAY_WHOLE;
+}
+
 void ttk_gemm_quant_avx2(float *y, int64_t ldy, const float *x, int64_t ldx,
                          const ttk_format *format, const void *panels, int64_t M, int64_t N,
                          int64_t K)
@@ -516,6 +541,7 @@ void ttk_gemm_quant_avx2(float *y, int64_t ldy, const float *x, int64_t ldx,
     for (int64_t m = 0; m < M; m += GROUP_ROWS) {
         int64_t rows = M - m < GROUP_ROWS ? M - m : GROUP_ROWS;
         int64_t turn = has_offset && w.shape.G > X_SUMS / rows ? X_SUMS / rows : w.shape.G;
+        w.how = way_of(format, x + m * ldx, ldx, rows, K);
         w.g_begin = 0;
         do {
             w.g_end = w.g_begin + turn < w.shape.G ? w.g_begin + turn : w.shape.G;

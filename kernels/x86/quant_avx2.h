@@ -1,10 +1,18 @@
 /* quant_avx2.h - from packed quantised codes to f32 on AVX2, for all formats.
  *
- * A quad is 8 outputs by 4 k: 32 bytes, of which byte i of a 32-bit lane is k = i. Whole numbers
- * become floats without a conversion: a byte put into the mantissa of a number whose last place is
- * worth 1 there gives 2^n + byte, from which 2^n and the number's own bias are subtracted, exactly.
- * A code of E2M1 is looked up as twice its number, with a last place worth 1/2. The bits of E4M3 are
- * moved to their places in f32, where its exponent is 120 too small. */
+ * A quad is 8 outputs by 4 k: 32 bytes, of which byte i of a 32-bit lane is k = i. There are three
+ * ways from a byte to a float:
+ *   whole  a signed byte is shuffled to the top of its lane (an unsigned one to the bottom) and
+ *          converted: 2^24 times the number. E2M1 is looked up as twice its number, so 2^25 times.
+ *          E4M3 is moved to the top of the fields of f32, where its exponent is 120 too small; x is
+ *          multiplied by 2^100 beforehand, so that products are 2^-20 times what they should be.
+ *   exact  E4M3 the same, but multiplied by 2^120 at once; for an x of unusual size
+ *   zero   an unsigned byte becomes the lowest bits of a number whose last place is worth a step of
+ *          the code, from which that number, the code's bias and the zero point are subtracted
+ * A chain of scaled products has the bits of the scaled chain as long as neither leaves the range of
+ * f32: every partial sum is a multiple of the last place of some x times that of the codes (1, 1/2
+ * or 2^-9), which must not fall below 2^-149, and the largest must stay below 2^128. x_fits says
+ * whether that holds for x. */
 #ifndef TUTTI_TTK_QUANT_AVX2_H
 #define TUTTI_TTK_QUANT_AVX2_H
 #include "vec_avx2.h"
@@ -12,16 +20,18 @@
 
 enum { QUAD = 4, BLOCKS = TTK_PANEL / VEC }; /* k of a quad; registers across a panel */
 
-/* Unsigned bytes of quad q (of the unit), outputs 8h..8h+7. number = byte * step - bias, with step and
- * bias as below; E4M3 as it is. */
-TTK_INLINE __m256i quad_bytes(ttk_dtype code, const unsigned char *unit, int q, int h)
+typedef enum way { WAY_WHOLE, WAY_EXACT, WAY_ZERO } way;
+
+/* The bytes of quad q (of the unit), outputs 8h..8h+7, without the bias of the code or with it
+ * (WAY_ZERO: byte * step - bias is the number). E4M3 as it is. */
+TTK_INLINE __m256i quad_bytes(ttk_dtype code, way w, const unsigned char *unit, int q, int h)
 {
     const __m256i low4 = _mm256_set1_epi8(0x0f), up2 = _mm256_set1_epi8(0x30);
     const unsigned char *plane = unit + (code == TTK_I6 ? q / 2 * TTK_PLANE_BYTES : 0);
     __m256i raw = _mm256_loadu_si256((const __m256i *)(plane + h * (VEC * QUAD)));
     switch (code) {
     case TTK_I8:
-        return _mm256_xor_si256(raw, _mm256_set1_epi8((char)0x80));
+        return w == WAY_ZERO ? _mm256_xor_si256(raw, _mm256_set1_epi8((char)0x80)) : raw;
     case TTK_U8:
     case TTK_E4M3:
         return raw;
@@ -31,8 +41,12 @@ TTK_INLINE __m256i quad_bytes(ttk_dtype code, const unsigned char *unit, int q, 
     __m256i nibble = _mm256_and_si256(q % 2 ? _mm256_srli_epi16(raw, 4) : raw, low4);
     if (code == TTK_E2M1) {
         const __m256i twice = _mm256_broadcastsi128_si256(
-            _mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
+            w == WAY_ZERO ? _mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0)
+                          : _mm_setr_epi8(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12));
         return _mm256_shuffle_epi8(twice, nibble);
+    }
+    if (code == TTK_I4 && w != WAY_ZERO) {
+        return _mm256_sub_epi8(nibble, _mm256_set1_epi8(8));
     }
     if (code == TTK_I6) {
         const unsigned char *upper = unit + 2 * TTK_PLANE_BYTES + h * (VEC * QUAD);
@@ -41,64 +55,93 @@ TTK_INLINE __m256i quad_bytes(ttk_dtype code, const unsigned char *unit, int q, 
               : q == 1 ? _mm256_slli_epi16(two, 2)
               : q == 3 ? _mm256_srli_epi16(two, 2)
                        : two;
-        return _mm256_or_si256(nibble, _mm256_and_si256(two, up2));
+        __m256i six = _mm256_or_si256(nibble, _mm256_and_si256(two, up2));
+        return w == WAY_ZERO ? six : _mm256_sub_epi8(six, _mm256_set1_epi8(32));
     }
     return nibble;
 }
 
-TTK_INLINE float code_step(ttk_dtype code)
+TTK_INLINE bool is_unsigned(ttk_dtype code)
 {
-    return code == TTK_E2M1 ? 0.5f : 1.0f;
+    return code == TTK_U8 || code == TTK_U4;
 }
 
-TTK_INLINE float code_bias(ttk_dtype code)
+/* By how much a group's sum must be multiplied in the end. */
+static inline float sum_factor(ttk_dtype code, way w)
 {
-    return code == TTK_I8     ? 128.0f
-           : code == TTK_I4   ? 8.0f
-           : code == TTK_I6   ? 32.0f
-           : code == TTK_E2M1 ? 6.0f
-                              : 0.0f;
+    return w != WAY_WHOLE || is_unsigned(code) ? 1.0f
+           : code == TTK_E4M3                  ? 0x1p20f
+           : code == TTK_E2M1                  ? 0x1p-25f
+                                               : 0x1p-24f;
 }
 
-/* What is subtracted from a byte in the mantissa: of the number's even and odd k. */
-typedef struct quad_shift {
-    __m256 even, odd;
-} quad_shift;
-
-/* With the zero points of 8 outputs, or 0. */
-TTK_INLINE quad_shift quad_shift_of(ttk_dtype code, __m256 zero)
+/* And an x beforehand. */
+TTK_INLINE __m256 load_x(ttk_dtype code, way w, const float *x)
 {
-    __m256 bias = _mm256_add_ps(zero, _mm256_set1_ps(code_bias(code)));
-    return (quad_shift){_mm256_add_ps(bias, _mm256_set1_ps(0x1p23f * code_step(code))),
-                        _mm256_add_ps(bias, _mm256_set1_ps(0x1p15f * code_step(code)))};
+    __m256 x_k = _mm256_broadcast_ss(x);
+    return code == TTK_E4M3 && w == WAY_WHOLE ? _mm256_mul_ps(x_k, _mm256_set1_ps(0x1p100f)) : x_k;
 }
 
-/* The numbers of a quad, less its zeros: f[i] is k = i. */
-TTK_INLINE void quad_floats(ttk_dtype code, __m256i bytes, quad_shift shift, __m256 *f)
+/* Whether sums of x times codes by WAY_WHOLE have the right bits: its finite elements that are not 0
+ * must lie in the code's range. */
+static inline bool x_fits(ttk_dtype code, const float *x, int64_t n)
+{
+    /* Whole numbers: any small x, as its last place is at least 2^-149. 2^67 leaves room for 2^7
+     * times 2^30 k. Halves: one place less. */
+    const __m256 low = _mm256_set1_ps(code == TTK_E4M3   ? 0x1p-97f
+                                      : code == TTK_E2M1 ? 0x1p-125f
+                                                         : 0.0f);
+    const __m256 high = _mm256_set1_ps(code == TTK_E4M3 ? 0x1p26f : 0x1p67f);
+    const __m256 sign = _mm256_set1_ps(-0.0f);
+    __m256 fits = _mm256_castsi256_ps(_mm256_set1_epi32(-1));
+    for (int64_t i = 0; i < n; i += VEC) {
+        __m256 size =
+            n - i >= VEC ? _mm256_loadu_ps(x + i) : _mm256_maskload_ps(x + i, vec_mask(n - i));
+        size = _mm256_andnot_ps(sign, size);
+        __m256 is_zero = _mm256_cmp_ps(size, _mm256_setzero_ps(), _CMP_EQ_OQ);
+        __m256 is_inside = _mm256_and_ps(_mm256_cmp_ps(size, low, _CMP_GE_OQ),
+                                         _mm256_cmp_ps(size, high, _CMP_LT_OQ));
+        fits = _mm256_and_ps(fits, _mm256_or_ps(is_zero, is_inside));
+    }
+    return _mm256_movemask_ps(fits) == 0xff;
+}
+
+/* What WAY_ZERO subtracts, from the zero points of 8 outputs. */
+TTK_INLINE __m256 zero_shift(ttk_dtype code, __m256 zero)
+{
+    const float bias = code == TTK_I8     ? 128.0f
+                       : code == TTK_I4   ? 8.0f
+                       : code == TTK_I6   ? 32.0f
+                       : code == TTK_E2M1 ? 6.0f
+                                          : 0.0f;
+    const float base = code == TTK_E2M1 ? 0x1p22f : 0x1p23f;
+    return _mm256_add_ps(zero, _mm256_set1_ps(bias + base));
+}
+
+/* The numbers k = i of a quad, scaled as the way has it. `shift` is for WAY_ZERO. */
+TTK_INLINE __m256 quad_floats(ttk_dtype code, way w, __m256i bytes, __m256 shift, int i)
 {
     if (code == TTK_E4M3) {
-        /* The sign stays; exponent and fraction go to the top of the fields of f32. + 0: no -0. */
-        const __m256i keep = _mm256_set1_epi32((int)0x87f00000u);
-        const __m256 scale = _mm256_set1_ps(0x1p120f);
-        TTK_UNROLL
-        for (int i = 0; i < QUAD; i++) {
-            __m256i top = i < 3 ? _mm256_slli_epi32(bytes, 24 - 8 * i) : bytes;
-            __m256i bits = _mm256_and_si256(_mm256_srai_epi32(top, 4), keep);
-            f[i] = _mm256_fmadd_ps(_mm256_castsi256_ps(bits), scale, _mm256_setzero_ps());
-        }
-        return;
+        const __m256i keep = _mm256_set1_epi32((int)0x87f00000u); /* the sign and 7 bits */
+        __m256i top = i < 3 ? _mm256_slli_epi32(bytes, 24 - 8 * i) : bytes;
+        __m256 number = _mm256_castsi256_ps(_mm256_and_si256(_mm256_srai_epi32(top, 4), keep));
+        return w == WAY_EXACT /* + 0: no -0 */
+                   ? _mm256_fmadd_ps(number, _mm256_set1_ps(0x1p120f), _mm256_setzero_ps())
+                   : number;
     }
-    const __m256i even_byte = _mm256_set1_epi32(0xff), odd_byte = _mm256_set1_epi32(0xff00);
-    const __m256i even = _mm256_castps_si256(_mm256_set1_ps(0x1p23f * code_step(code)));
-    const __m256i odd = _mm256_castps_si256(_mm256_set1_ps(0x1p15f * code_step(code)));
-    TTK_UNROLL
-    for (int i = 0; i < QUAD; i += 2) {
-        __m256i two = i == 0 ? bytes : _mm256_srli_epi32(bytes, 16);
-        __m256 a = _mm256_castsi256_ps(_mm256_blendv_epi8(even, two, even_byte));
-        __m256 b = _mm256_castsi256_ps(_mm256_blendv_epi8(odd, two, odd_byte));
-        f[i] = _mm256_sub_ps(a, shift.even);
-        f[i + 1] = _mm256_sub_ps(b, shift.odd);
+    const bool is_top = w == WAY_WHOLE && !is_unsigned(code);
+    /* Lane l: byte 4l + i, and zeros. */
+    const int first = is_top ? (i << 24) | 0x808080 : (int)0x80808000u + i;
+    const int step = is_top ? 4 << 24 : 4;
+    const __m256i pick = _mm256_setr_epi32(first, first + step, first + 2 * step, first + 3 * step,
+                                           first, first + step, first + 2 * step, first + 3 * step);
+    __m256i lane = _mm256_shuffle_epi8(bytes, pick);
+    if (w == WAY_ZERO) {
+        const __m256 base = _mm256_set1_ps(code == TTK_E2M1 ? 0x1p22f : 0x1p23f);
+        lane = _mm256_or_si256(lane, _mm256_castps_si256(base));
+        return _mm256_sub_ps(_mm256_castsi256_ps(lane), shift);
     }
+    return _mm256_cvtepi32_ps(lane);
 }
 
 /* ---- scales and shifts of a group, as f32 for the BLOCKS registers of a panel ---- */

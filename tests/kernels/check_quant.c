@@ -280,6 +280,18 @@ typedef struct quant_case {
     buffer x, packed;
 } quant_case;
 
+/* Sizes within a window of exponents: kernels may scale x where its range allows, so the borders of
+ * such ranges are worth a try. */
+static void fill_window(rng *r, float *x, int64_t n)
+{
+    static const int borders[] = {-149, -126, -125, -97, -90, 0, 20, 26, 60, 67};
+    int low = borders[rng_below(r, 10)], width = 1 + (int)rng_below(r, 40);
+    for (int64_t i = 0; i < n; i++) {
+        int exponent = low + (int)rng_below(r, width);
+        x[i] = rng_below(r, 8) ? ldexpf(rng_plain(r), exponent) : 0.0f;
+    }
+}
+
 static quant_case random_case(rng *r)
 {
     quant_case c = {.format = random_format(r), .kind = (values)rng_below(r, VALUES_COUNT)};
@@ -291,7 +303,12 @@ static quant_case random_case(rng *r)
     c.w = rows_new(&c.format, c.N, c.K);
     rows_fill(r, &c.w, &c.format, c.kind);
     c.x = buffer_new(strided(c.M, c.ldx, c.K), sizeof(float));
-    rng_fill(r, buffer_f32(&c.x), (int64_t)(c.x.bytes / sizeof(float)), c.kind);
+    int64_t n_x = (int64_t)(c.x.bytes / sizeof(float));
+    if (c.kind == VALUES_WIDE && rng_below(r, 2)) {
+        fill_window(r, buffer_f32(&c.x), n_x);
+    } else {
+        rng_fill(r, buffer_f32(&c.x), n_x, c.kind);
+    }
     c.packed = buffer_new(ttk_packed_bytes(&c.format, c.N, c.K), 1);
     ttk.pack_quant(c.packed.data, &c.format, &c.w.view, c.N, c.K, 0,
                    (c.N + TTK_PANEL - 1) / TTK_PANEL);
