@@ -55,6 +55,12 @@ enum {
     NAME_BYTES = 64 /* of a property; the longest script has 23 */
 };
 
+/* All general categories; each character is in exactly one. */
+static const char categories[][3] = {"Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl",
+                                     "No", "Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po", "Sm", "Sc",
+                                     "Sk", "So", "Zs", "Zl", "Zp", "Cc", "Cf", "Cs", "Co", "Cn"};
+enum { N_CATEGORIES = sizeof(categories) / sizeof(categories[0]) };
+
 static tt_status append(tt_text *out, const char *s)
 {
     return tt_text_append(out, s, strlen(s));
@@ -238,7 +244,76 @@ static tt_status translate_plain_class(const char *path, const char *p, size_t n
     return TT_OK;
 }
 
-/* The class at p[0] = '['. Of [A&&[B]] a character must be in both: (?:(?=[B])[A]). */
+/* Which categories the members p[n] of a class name; false if there is anything else among them. */
+static bool named_categories(const char *p, size_t n, uint32_t *mask_out)
+{
+    *mask_out = 0;
+    for (size_t i = 0; i < n;) {
+        if (n - i < 5 || memcmp(p + i, "\\p{", 3) != 0 || (p[i + 4] != '}' && n - i < 6) ||
+            (p[i + 4] != '}' && p[i + 5] != '}')) {
+            return false;
+        }
+        size_t n_name = p[i + 4] == '}' ? 1 : 2;
+        uint32_t named = 0;
+        for (unsigned k = 0; k < N_CATEGORIES; k++) {
+            named |= (uint32_t)(memcmp(p + i + 3, categories[k], n_name) == 0) << k;
+        }
+        if (named == 0) {
+            return false;
+        }
+        *mask_out |= named;
+        i += n_name + 4;
+    }
+    return true;
+}
+
+/* Appends all categories that are not in the mask, whole groups by their letter. */
+static tt_status append_other_categories(uint32_t mask, tt_text *out)
+{
+    for (unsigned k = 0, end; k < N_CATEGORIES; k = end) {
+        uint32_t named = 0;
+        for (end = k; end < N_CATEGORIES && categories[end][0] == categories[k][0]; end++) {
+            named |= mask & UINT32_C(1) << end;
+        }
+        for (unsigned m = k; m < (named ? end : k + 1); m++) {
+            if (!(mask >> m & 1)) {
+                TT_TRY(append(out, "\\p{"));
+                TT_TRY(tt_text_append(out, categories[m], named ? 2 : 1));
+                TT_TRY(append(out, "}"));
+            }
+        }
+    }
+    return TT_OK;
+}
+
+/* [A&&[^B]] with A made of categories is [^C B], C the other categories: the categories part all
+ * characters. Unlike a lookahead, a plain class can be repeated a million times without memory.
+ * p[n] are the members of A; b[n_b] is the translated [^B]. *done_out: it was such a class. */
+static tt_status subtract_class(const char *p, size_t n, const tt_text *b, tt_text *out,
+                                bool *done_out)
+{
+    uint32_t mask;
+    *done_out = b->n > 2 && memcmp(b->bytes, "[^", 2) == 0 && named_categories(p, n, &mask);
+    if (!*done_out) {
+        return TT_OK;
+    }
+    TT_TRY(append(out, "[^"));
+    TT_TRY(append_other_categories(mask, out));
+    return tt_text_append(out, b->bytes + 2, b->n - 2);
+}
+
+/* (?:(?=[B])[A]), p[n] being "[A". */
+static tt_status append_both(const char *path, const char *p, size_t n, const tt_text *b,
+                             tt_text *out)
+{
+    TT_TRY(append(out, "(?:(?="));
+    TT_TRY(tt_text_append(out, b->bytes, b->n));
+    TT_TRY(append(out, ")"));
+    TT_TRY(translate_plain_class(path, p, n, out));
+    return append(out, "])");
+}
+
+/* The class at p[0] = '['. Of [A&&[B]] a character must be in both. */
 static tt_status translate_class(const char *path, const char *p, size_t n, unsigned depth,
                                  tt_text *out, size_t *used_out)
 {
@@ -253,14 +328,23 @@ static tt_status translate_class(const char *path, const char *p, size_t n, unsi
              TT_ERR_UNSUPPORTED,
              "%s: a character class with && and no class behind it is not supported: %.*s", path,
              shown(end), p);
-    TT_TRY(append(out, "(?:(?="));
-    TT_TRY(translate_class(path, p + inner, end - inner, depth + 1, out, &inner_used));
-    TT_CHECK(inner + inner_used + 1 == end, TT_ERR_UNSUPPORTED,
-             "%s: a character class with more behind && than a class is not supported: %.*s", path,
-             shown(end), p);
-    TT_TRY(append(out, ")"));
-    TT_TRY(translate_plain_class(path, p, both, out));
-    return append(out, "])");
+    tt_text second = {0};
+    bool is_done = false;
+    tt_status st = translate_class(path, p + inner, end - inner, depth + 1, &second, &inner_used);
+    if (st == TT_OK && inner + inner_used + 1 != end) {
+        st =
+            TT_FAIL(TT_ERR_UNSUPPORTED,
+                    "%s: a character class with more behind && than a class is not supported: %.*s",
+                    path, shown(end), p);
+    }
+    if (st == TT_OK) {
+        st = subtract_class(p + 1, both - 1, &second, out, &is_done);
+    }
+    if (st == TT_OK && !is_done) {
+        st = append_both(path, p, both, &second, out);
+    }
+    tt_text_fini(&second);
+    return st;
 }
 
 static tt_status check_group(const char *path, const char *p, size_t n)

@@ -69,6 +69,57 @@ static void assert_decodes(const tt_tokenizer *tokenizer, const json_t *ids_json
     free(id);
 }
 
+/* Strings of many kinds, drawn at random once; benchmarks/accept/02-4 draws as many as wanted. */
+static void random_strings_agree_with_the_reference(void **state)
+{
+    (void)state;
+    json_t *root = golden_json("random.json");
+    assert_int_equal(json_array_size(root), N_FAMILIES);
+    for (size_t f = 0; f < json_array_size(root); f++) {
+        const json_t *family = json_array_get(root, f), *rows = json_object_get(family, "rows");
+        const char *name = json_string_value(json_object_get(family, "name"));
+        tt_tokenizer *tokenizer = golden_tokenizer(name);
+        assert_true(json_array_size(rows) >= 50);
+        for (size_t i = 0; i < json_array_size(rows); i++) {
+            const json_t *row = json_array_get(rows, i), *text = json_object_get(row, "text");
+            assert_encodes(tokenizer, json_string_value(text), json_string_length(text),
+                           TT_ENCODE_PLAIN, json_object_get(row, "ids"));
+            assert_decodes(tokenizer, json_object_get(row, "ids"), false,
+                           json_object_get(row, "decoded"), name);
+        }
+        tt_tokenizer_destroy(&tokenizer);
+    }
+    json_decref(root);
+}
+
+static void patterns_match_as_in_the_reference(void **state)
+{
+    (void)state;
+    json_t *root = golden_json("patterns.json");
+    const json_t *texts = json_object_get(root, "texts");
+    const json_t *patterns = json_object_get(root, "patterns");
+    assert_true(json_array_size(patterns) >= 10);
+    for (size_t k = 0; k < json_array_size(patterns); k++) {
+        const json_t *row = json_array_get(patterns, k);
+        json_t *file = golden_json("small-gptoss/tokenizer.json");
+        json_t *steps = json_pack("{s:s, s:[{s:s, s:{s:O}, s:s, s:b}, {s:s, s:b, s:b}]}", "type",
+                                  "Sequence", "pretokenizers", "type", "Split", "pattern", "Regex",
+                                  json_object_get(row, "pattern"), "behavior", "Isolated", "invert",
+                                  0, "type", "ByteLevel", "add_prefix_space", 0, "use_regex", 0);
+        assert_non_null(steps);
+        json_object_set_new(file, "pre_tokenizer", steps);
+        tt_tokenizer *tokenizer = make_tokenizer(file, NULL, NULL);
+        for (size_t i = 0; i < json_array_size(texts); i++) {
+            const json_t *text = json_array_get(texts, i);
+            assert_encodes(tokenizer, json_string_value(text), json_string_length(text),
+                           TT_ENCODE_PLAIN, json_array_get(json_object_get(row, "ids"), i));
+        }
+        tt_tokenizer_destroy(&tokenizer);
+        json_decref(file);
+    }
+    json_decref(root);
+}
+
 static void every_component_agrees_with_the_reference(void **state)
 {
     (void)state;
@@ -374,6 +425,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_golden_row_gets_its_ids),
+        cmocka_unit_test(random_strings_agree_with_the_reference),
+        cmocka_unit_test(patterns_match_as_in_the_reference),
         cmocka_unit_test(every_component_agrees_with_the_reference),
         cmocka_unit_test(broken_utf8_becomes_replacement_characters),
         cmocka_unit_test(long_runs_take_linear_time_and_no_stack),

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Makes the golden files of the kinds of vocabulary that are no tokenizer.json, from the libraries they belong to.
 
-    make_kinds.py FOLDER      writes FOLDER/sentencepiece.json, splitters.json, tiktoken/...; run with
+    make_kinds.py FOLDER      writes FOLDER/sentencepiece.json, splitters.json, patterns.json, tiktoken/...; run with
                               tokenizers 0.23.3, tiktoken 0.14.0, sentencepiece 0.2.3
 
-Texts come from the generator of benchmarks/accept/02-4 and from this tree's pages; vocabularies are small on purpose.
+Texts come from the generator of benchmarks/accept/02-4 and the licence; vocabularies are small on purpose.
 """
 import base64
 import importlib.util
@@ -51,7 +51,7 @@ def generator(seed):
 
 def pages():
     out = []
-    for name in ("README.md", "CONTRIBUTING.md", "benchmarks/README.md"):
+    for name in ("LICENSE",):  # a page that does not change
         with open(os.path.join(TOP, name), encoding="utf-8") as f:
             out += f.read().split("\n")
     return [line for line in out if line.strip()]
@@ -124,6 +124,22 @@ def splitters(folder):
     dump(os.path.join(folder, "splitters.json"), {"texts": texts, "kinds": out})
 
 
+def patterns(folder):
+    """Classes within classes and scripts, in the dialect of tokenizer.json."""
+    from tokenizers import Regex, Tokenizer, pre_tokenizers
+    with open(os.path.join(HERE, "small-gptoss", "tokenizer.json"), encoding="utf-8") as f:
+        tokenizer = Tokenizer.from_str(f.read())
+    g = generator(6)
+    texts = FIXED + ["abcdcba xbdx", "αβγ ひらがな カタカナ漢字"] + [g.string() for _ in range(20)]
+    out = []
+    for pattern in (r"[a-z&&[^b]]+", r"[\w&&[^\d_]]+", r"[\p{L}&&[^\p{Han}]]+", r"[\p{Lo}\p{N}&&[\p{Han}\p{Nd}]]+", r"\p{Hiragana}+|\p{Greek}+",
+                    r"[^\p{Han}\s]+", r"\P{Latin}", r"\p{^Greek}+", r"[a-d&&[b-d&&[^c]]]+", r"[\p{Ll}\p{P}&&[^\p{Greek}.]]+", r"[\]a&&[^\]b]]"):
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(pattern), "isolated"),
+                                                           pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+        out.append({"pattern": pattern, "ids": [tokenizer.encode(t, add_special_tokens=False).ids for t in texts]})
+    dump(os.path.join(folder, "patterns.json"), {"texts": texts, "patterns": out})
+
+
 def tiktoken_files(folder):
     import tiktoken
     with open(os.path.join(HERE, "small-gptoss", "tokenizer.json"), encoding="utf-8") as f:
@@ -166,4 +182,5 @@ if __name__ == "__main__":
         sys.exit(__doc__)
     sentencepiece(sys.argv[1])
     splitters(sys.argv[1])
+    patterns(sys.argv[1])
     tiktoken_files(sys.argv[1])
