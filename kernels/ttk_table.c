@@ -55,6 +55,7 @@ static const ttk_row rows[] = {
 #if TTK_HAVE_AVX512
     TTK_ROW(gemm_f32, avx512, TTK_CPU_AVX512),
     TTK_ROW(gemm_bf16, avx512, TTK_CPU_AVX512),
+    TTK_ROW(gemm_quant, avx512, TTK_CPU_AVX512),
     TTK_ROW(rmsnorm_f32, avx512, TTK_CPU_AVX512),
     TTK_ROW(rope_f32, avx512, TTK_CPU_AVX512),
     TTK_ROW(silu_mul_f32, avx512, TTK_CPU_AVX512),

@@ -1,0 +1,235 @@
+/* quant_avx512.h - from packed quantised codes to f32 on AVX-512, for all formats. The three ways from
+ * a byte to a float, and when each has the right bits, are described in quant_avx2.h; here a quad is
+ * 16 outputs by 4 k, 64 bytes. */
+#ifndef TUTTI_TTK_QUANT_AVX512_H
+#define TUTTI_TTK_QUANT_AVX512_H
+#include "vec_avx512.h"
+#include "ttk_quant.h"
+
+enum { QUAD = 4, BLOCKS = TTK_PANEL / VEC }; /* k of a quad; registers across a panel */
+
+typedef enum way { WAY_WHOLE, WAY_EXACT, WAY_ZERO } way;
+
+/* The bytes of quad q (of the unit), outputs 16h..16h+15, without the bias of the code or with it
+ * (WAY_ZERO: byte * step - bias is the number). E4M3 as it is. */
+TTK_INLINE __m512i quad_bytes(ttk_dtype code, way w, const unsigned char *unit, int q, int h)
+{
+    const __m512i low4 = _mm512_set1_epi8(0x0f), up2 = _mm512_set1_epi8(0x30);
+    const unsigned char *plane = unit + (code == TTK_I6 ? q / 2 * TTK_PLANE_BYTES : 0);
+    __m512i raw = _mm512_loadu_si512((const void *)(plane + h * (VEC * QUAD)));
+    switch (code) {
+    case TTK_I8:
+        return w == WAY_ZERO ? _mm512_xor_si512(raw, _mm512_set1_epi8((char)0x80)) : raw;
+    case TTK_U8:
+    case TTK_E4M3:
+        return raw;
+    default:
+        break;
+    }
+    __m512i nibble = _mm512_and_si512(q % 2 ? _mm512_srli_epi16(raw, 4) : raw, low4);
+    if (code == TTK_E2M1) {
+        const __m512i twice = _mm512_broadcast_i32x4(
+            w == WAY_ZERO ? _mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0)
+                          : _mm_setr_epi8(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12));
+        return _mm512_shuffle_epi8(twice, nibble);
+    }
+    if (code == TTK_I4 && w != WAY_ZERO) {
+        return _mm512_sub_epi8(nibble, _mm512_set1_epi8(8));
+    }
+    if (code == TTK_I6) {
+        const unsigned char *upper = unit + 2 * TTK_PLANE_BYTES + h * (VEC * QUAD);
+        __m512i two = _mm512_loadu_si512((const void *)upper);
+        two = q == 0   ? _mm512_slli_epi16(two, 4)
+              : q == 1 ? _mm512_slli_epi16(two, 2)
+              : q == 3 ? _mm512_srli_epi16(two, 2)
+                       : two;
+        __m512i six = _mm512_or_si512(nibble, _mm512_and_si512(two, up2));
+        return w == WAY_ZERO ? six : _mm512_sub_epi8(six, _mm512_set1_epi8(32));
+    }
+    return nibble;
+}
+
+TTK_INLINE bool is_unsigned(ttk_dtype code)
+{
+    return code == TTK_U8 || code == TTK_U4;
+}
+
+/* By how much a group's sum must be multiplied in the end. */
+static inline float sum_factor(ttk_dtype code, way w)
+{
+    return w != WAY_WHOLE || is_unsigned(code) ? 1.0f
+           : code == TTK_E4M3                  ? 0x1p20f
+           : code == TTK_E2M1                  ? 0x1p-25f
+                                               : 0x1p-24f;
+}
+
+/* And an x beforehand. */
+TTK_INLINE __m512 load_x(ttk_dtype code, way w, const float *x)
+{
+    __m512 x_k = _mm512_set1_ps(*(x));
+    return code == TTK_E4M3 && w == WAY_WHOLE ? _mm512_mul_ps(x_k, _mm512_set1_ps(0x1p100f)) : x_k;
+}
+
+/* Whether sums of x times codes by WAY_WHOLE have the right bits: its finite elements that are not 0
+ * must lie in the code's range. */
+static inline bool x_fits(ttk_dtype code, const float *x, int64_t n)
+{
+    /* Whole numbers: any small x, as its last place is at least 2^-149. 2^67 leaves room for 2^7
+     * times 2^30 k. Halves: one place less. */
+    const __m512 low = _mm512_set1_ps(code == TTK_E4M3   ? 0x1p-97f
+                                      : code == TTK_E2M1 ? 0x1p-125f
+                                                         : 0.0f);
+    const __m512 high = _mm512_set1_ps(code == TTK_E4M3 ? 0x1p26f : 0x1p67f);
+    for (int64_t i = 0; i < n; i += VEC) {
+        __m512 size = _mm512_abs_ps(_mm512_maskz_loadu_ps(vec_mask(n - i), x + i));
+        __mmask16 is_zero = _mm512_cmp_ps_mask(size, _mm512_setzero_ps(), _CMP_EQ_OQ);
+        __mmask16 is_high = _mm512_cmp_ps_mask(size, low, _CMP_GE_OQ);
+        __mmask16 is_low = _mm512_cmp_ps_mask(size, high, _CMP_LT_OQ);
+        if ((is_zero | (is_high & is_low)) != 0xffff) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* What WAY_ZERO subtracts, from the zero points of 16 outputs. */
+TTK_INLINE __m512 zero_shift(ttk_dtype code, __m512 zero)
+{
+    const float bias = code == TTK_I8     ? 128.0f
+                       : code == TTK_I4   ? 8.0f
+                       : code == TTK_I6   ? 32.0f
+                       : code == TTK_E2M1 ? 6.0f
+                                          : 0.0f;
+    const float base = code == TTK_E2M1 ? 0x1p22f : 0x1p23f;
+    return _mm512_add_ps(zero, _mm512_set1_ps(bias + base));
+}
+
+/* The numbers k = i of a quad, scaled as the way has it. `shift` is for WAY_ZERO. */
+TTK_INLINE __m512 quad_floats(ttk_dtype code, way w, __m512i bytes, __m512 shift, int i)
+{
+    if (code == TTK_E4M3) {
+        const __m512i keep = _mm512_set1_epi32((int)0x87f00000u); /* the sign and 7 bits */
+        __m512i top = i < 3 ? _mm512_slli_epi32(bytes, 24u - 8u * (unsigned)i) : bytes;
+        __m512 number = _mm512_castsi512_ps(_mm512_and_si512(_mm512_srai_epi32(top, 4), keep));
+        return w == WAY_EXACT /* + 0: no -0 */
+                   ? _mm512_fmadd_ps(number, _mm512_set1_ps(0x1p120f), _mm512_setzero_ps())
+                   : number;
+    }
+    const bool is_top = w == WAY_WHOLE && !is_unsigned(code);
+    /* Lane l: byte 4l + i, and zeros. */
+    const int first = is_top ? (i << 24) | 0x808080 : (int)0x80808000u + i;
+    const int step = is_top ? 4 << 24 : 4;
+    const __m512i pick = _mm512_set4_epi32(first + 3 * step, first + 2 * step, first + step, first);
+    __m512i lane = _mm512_shuffle_epi8(bytes, pick);
+    if (w == WAY_ZERO) {
+        const __m512 base = _mm512_set1_ps(code == TTK_E2M1 ? 0x1p22f : 0x1p23f);
+        lane = _mm512_or_si512(lane, _mm512_castps_si512(base));
+        return _mm512_sub_ps(_mm512_castsi512_ps(lane), shift);
+    }
+    return _mm512_cvtepi32_ps(lane);
+}
+
+/* ---- scales and shifts of a group, as f32 for the BLOCKS registers of a panel ---- */
+
+/* 16 numbers of a type from number `at`. */
+TTK_INLINE __m512 load_numbers(ttk_dtype type, const unsigned char *array, int at)
+{
+    const unsigned char *from = array + (size_t)at * ttk_dtype_bytes(type);
+    switch (type) {
+    case TTK_F32:
+        return _mm512_loadu_ps((const float *)from);
+    case TTK_BF16:
+        return vec_widen_bf16(_mm256_loadu_si256((const __m256i *)from));
+    case TTK_F16:
+        return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)from));
+    case TTK_I8:
+        return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)from)));
+    case TTK_E8M0: {
+        __m512i byte = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)from));
+        __m512i bits = _mm512_slli_epi32(byte, TTK_F32_MANTISSA_BITS);
+        /* 0 is 2^-127, which is denormal; 255 is NaN, its fraction not 0. */
+        __mmask16 is_edge = _mm512_cmpeq_epi32_mask(byte, _mm512_setzero_si512()) |
+                            _mm512_cmpeq_epi32_mask(byte, _mm512_set1_epi32(255));
+        return _mm512_castsi512_ps(
+            _mm512_mask_or_epi32(bits, is_edge, bits, _mm512_set1_epi32(0x400000)));
+    }
+    default:
+        return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)from)));
+    }
+}
+
+TTK_INLINE void load_panel_numbers(ttk_dtype type, const unsigned char *array, float *to)
+{
+    TTK_UNROLL
+    for (int h = 0; h < BLOCKS; h++) {
+        _mm512_storeu_ps(to + h * VEC, load_numbers(type, array, h * VEC));
+    }
+}
+
+/* to[TTK_PANEL] = numbers of the type a format's scales have. */
+static inline void load_factors(ttk_dtype type, const unsigned char *array, float *to)
+{
+    switch (type) {
+    case TTK_F32:
+        load_panel_numbers(TTK_F32, array, to);
+        break;
+    case TTK_BF16:
+        load_panel_numbers(TTK_BF16, array, to);
+        break;
+    case TTK_F16:
+        load_panel_numbers(TTK_F16, array, to);
+        break;
+    case TTK_I8:
+        load_panel_numbers(TTK_I8, array, to);
+        break;
+    case TTK_E8M0:
+        load_panel_numbers(TTK_E8M0, array, to);
+        break;
+    default:
+        load_panel_numbers(TTK_U8, array, to);
+        break;
+    }
+}
+
+/* The scales of a group, and its offsets if the format has them. */
+static inline void group_factors(const ttk_format *format, const unsigned char *panel,
+                                 const ttk_quant_place *place, float *scale, float *offset)
+{
+    const bool has_offset = format->shift == TTK_SHIFT_OFFSET;
+    load_factors(format->scale, panel + place->scale, scale);
+    if (has_offset) {
+        load_factors(format->scale, panel + place->shift, offset);
+    }
+    if (format->super > 0) {
+        const __m512 sign = _mm512_set1_ps(-0.0f);
+        for (int j = 0; j < TTK_PANEL; j += VEC) {
+            __m512 super = load_numbers(TTK_F16, panel + place->super_scale, j);
+            _mm512_storeu_ps(scale + j, _mm512_mul_ps(_mm512_loadu_ps(scale + j), super));
+            if (has_offset) {
+                super = load_numbers(TTK_F16, panel + place->super_shift, j);
+                __m512 product = _mm512_mul_ps(_mm512_loadu_ps(offset + j), super);
+                _mm512_storeu_ps(offset + j, _mm512_xor_ps(product, sign));
+            }
+        }
+    }
+}
+
+/* ---- NaN among the codes of E4M3: rare, so they are looked for together ---- */
+
+/* Collects the bytes without their signs; 0x7f remains visible. */
+TTK_INLINE __m512i nan_seen(__m512i worst, __m512i bytes)
+{
+    return _mm512_max_epu8(worst, _mm512_and_si512(bytes, _mm512_set1_epi8(0x7f)));
+}
+
+TTK_INLINE bool has_nan(__m512i worst)
+{
+    return _mm512_cmpeq_epi8_mask(worst, _mm512_set1_epi8(0x7f)) != 0;
+}
+
+static inline bool is_nan_code(unsigned char code)
+{
+    return (code & 0x7f) == 0x7f;
+}
+
+#endif
