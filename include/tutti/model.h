@@ -200,6 +200,9 @@ TT_API tt_status tt_model_read_f32(const tt_model *model, const tt_tensor *tenso
 TT_API const char *tt_model_tensor_file(const tt_model *model, const tt_tensor *tensor);
 /* A number that tells apart tensors of other shapes, formats or places; equal on ranks that opened equal checkpoints. */
 TT_API uint64_t tt_tensor_hash(const tt_tensor *tensor);
+/* A number that tells apart models that compute something else (every field of tt_arch counts) or whose tensors lie elsewhere; equal
+ * on ranks that opened equal checkpoints. */
+TT_API uint64_t tt_model_hash(const tt_model *model);
 /* Parameters in total and those that one token uses (without MTP layers). */
 TT_API void tt_model_count_parameters(const tt_model *model, int64_t *total_out, int64_t *active_out);
 /* Ids that end a text: union of eos_token_id in generation_config.json and config.json. Valid as long as the model. */

@@ -23,91 +23,6 @@ enum {
     NS_PER_MS = 1000000
 };
 
-/* FNV-1a over one value. */
-static void mix(uint64_t *hash, uint64_t value)
-{
-    for (int i = 0; i < 8; i++) {
-        *hash = (*hash ^ (value & 0xff)) * UINT64_C(0x100000001b3);
-        value >>= 8;
-    }
-}
-
-static void mix_float(uint64_t *hash, float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof(bits));
-    mix(hash, bits);
-}
-
-static void mix_tensor(uint64_t *hash, const tt_model *model, tt_role role, int64_t layer,
-                       int64_t expert)
-{
-    tt_tensor t = tt_model_tensor(model, role, layer, expert);
-    if (t.name) {
-        mix(hash, tt_tensor_hash(&t));
-    }
-}
-
-/* A hash of what the model computes and where its tensors lie: equal on ranks that opened equal
- * checkpoints. */
-static uint64_t model_hash(const tt_model *model)
-{
-    const tt_arch *a = tt_model_arch(model);
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
-    const int64_t sizes[] = {a->L,
-                             a->H,
-                             a->V,
-                             a->context,
-                             a->Nq,
-                             a->Nkv,
-                             a->D,
-                             a->q_rank,
-                             a->kv_rank,
-                             a->nope_dim,
-                             a->rope_dim,
-                             a->v_dim,
-                             a->E,
-                             a->K,
-                             a->F,
-                             a->F_shared,
-                             a->F_dense,
-                             a->n_mtp,
-                             a->rope.dim,
-                             a->router.n_groups,
-                             a->router.n_groups_kept};
-    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
-        mix(&hash, (uint64_t)sizes[i]);
-    }
-    mix(&hash, (uint64_t)a->attention);
-    mix(&hash, (uint64_t)a->qk_norm);
-    mix(&hash, (uint64_t)a->router.score);
-    mix(&hash, (uint64_t)a->router.group_score);
-    mix(&hash, (uint64_t)(a->tied_embeddings | a->qkv_bias << 1 | a->o_bias << 2 |
-                          a->rope.interleaved << 3 | a->router.choice_bias << 4 |
-                          a->router.normalise << 5));
-    mix_float(&hash, a->norm_eps);
-    mix_float(&hash, a->mla_norm_eps);
-    mix_float(&hash, a->clip_qkv);
-    mix_float(&hash, a->softmax_scale);
-    mix_float(&hash, a->router.scale);
-    mix_float(&hash, a->router.normalise_eps);
-    mix_float(&hash, a->rope.attention_factor);
-    for (int64_t i = 0; i < a->rope.dim / 2; i++) {
-        mix_float(&hash, a->rope.inv_freq[i]);
-    }
-    for (int role = 0; role < TT_ROLE_COUNT; role++) {
-        bool of_expert =
-            role == TT_ROLE_EXPERT_GATE || role == TT_ROLE_EXPERT_UP || role == TT_ROLE_EXPERT_DOWN;
-        bool of_layer = role > TT_ROLE_HEAD;
-        for (int64_t l = 0; l < (of_layer ? a->L : 1); l++) {
-            for (int64_t e = 0; e < (of_expert ? a->E : 1); e++) {
-                mix_tensor(&hash, model, (tt_role)role, l, e);
-            }
-        }
-    }
-    return hash;
-}
-
 tt_status tti_cli_session_open(tti_cli_session *session, const tti_cli_options *options,
                                tti_cli_launch *launch, const char *path)
 {
@@ -127,7 +42,7 @@ tt_status tti_cli_session_open(tti_cli_session *session, const tti_cli_options *
         tt_trace_name_thread("main");
     }
     TT_TRY(tt_world_agree(launch->world, mine));
-    uint64_t hash = model_hash(session->model);
+    uint64_t hash = tt_model_hash(session->model);
     TT_TRY(tt_world_check_equal(launch->world, "the model", &hash, sizeof(hash)));
     return TT_OK;
 }
