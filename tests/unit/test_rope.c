@@ -210,6 +210,45 @@ static void softmax_factor_is_mscale_all_dim_squared(void **state)
     }
 }
 
+/* Up to the model's context the rule by length changes nothing; alpha raises theta to theta * alpha^(d/(d-2)) whatever the length. */
+static void dynamic_counts_by_alpha_only(void **state)
+{
+    (void)state;
+    tt_rope rope = build("{\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":4.0}}", 64, 4096);
+    assert_true(rope.inv_freq[8] == 0.1f && rope.attention_factor == 1);
+    free(rope.inv_freq);
+    rope = build("{\"rope_scaling\":{\"alpha\":1000.0,\"beta_fast\":32,\"beta_slow\":1,\"factor\":1.0,\"mscale\":1.0,"
+                 "\"mscale_all_dim\":1.0,\"type\":\"dynamic\"}}",
+                 64, 32768);
+    double log_theta = log(10000.0) + log(1000.0) * 64 / 62;
+    for (int i = 0; i < N; i++) {
+        assert_close((double)rope.inv_freq[i], exp(-log_theta * i / N), 1e-6);
+    }
+    free(rope.inv_freq);
+}
+
+static void longrope_has_two_tables(void **state)
+{
+    (void)state;
+    tt_rope rope = build("{\"rope_scaling\":{\"type\":\"longrope\",\"short_factor\":[1.0,2.0],\"long_factor\":[4.0,8.0]},"
+                         "\"original_max_position_embeddings\":4096}",
+                         4, 131072);
+    assert_int_equal(rope.long_from, 4096);
+    assert_true(rope.inv_freq[0] == 1.0f && rope.inv_freq[1] == 0.005f);
+    assert_true(rope.long_inv_freq[0] == 0.25f && rope.long_inv_freq[1] == 0.00125f);
+    double factor = sqrt(1 + log(32.0) / log(4096.0)); /* 131072 / 4096 = 32: 1.19023807 */
+    assert_close((double)rope.attention_factor, factor, 1e-6);
+    assert_close((double)rope.long_attention_factor, factor, 1e-6);
+    free(rope.inv_freq);
+    free(rope.long_inv_freq);
+    rope = build("{\"rope_scaling\":{\"type\":\"longrope\",\"short_factor\":[1.0,1.0],\"long_factor\":[1.0,1.0],"
+                 "\"original_max_position_embeddings\":64,\"short_mscale\":1.25,\"long_mscale\":1.5}}",
+                 4, 512);
+    assert_true(rope.attention_factor == 1.25f && rope.long_attention_factor == 1.5f);
+    free(rope.inv_freq);
+    free(rope.long_inv_freq);
+}
+
 static void bad_keys_are_refused(void **state)
 {
     static const struct {
@@ -235,6 +274,24 @@ static void bad_keys_are_refused(void **state)
          "\"high_freq_factor\":4,\"original_max_position_embeddings\":64}}",
          64, TT_ERR_FILE},
         {"{}", 63, TT_ERR_FILE},
+        {"{\"rope_scaling\":{\"type\":\"linear\",\"factor\":2,\"mrope_section\":[1]}}", 64, TT_ERR_UNSUPPORTED},
+        {"{\"rope_scaling\":{\"type\":\"linear\",\"factor\":2,\"alpha\":2}}", 64, TT_ERR_UNSUPPORTED},
+        {"{\"rope_scaling\":{\"type\":\"dynamic\"}}", 64, TT_ERR_FILE},
+        {"{\"rope_scaling\":{\"type\":\"longrope\",\"short_factor\":[1,1],\"long_factor\":[1,1]}}", 4, TT_ERR_FILE},
+        {"{\"rope_scaling\":{\"type\":\"longrope\",\"short_factor\":[1,1],\"long_factor\":[1],"
+         "\"original_max_position_embeddings\":64}}",
+         4, TT_ERR_FILE},
+        {"{\"rope_scaling\":{\"type\":\"longrope\",\"short_factor\":[1,\"x\"],\"long_factor\":[1,1],"
+         "\"original_max_position_embeddings\":64}}",
+         4, TT_ERR_FILE},
+        {"{\"rope_scaling\":{\"type\":\"longrope\",\"short_factor\":[1,0],\"long_factor\":[1,1],"
+         "\"original_max_position_embeddings\":64}}",
+         4, TT_ERR_FILE},
+        {"{\"rope_scaling\":{\"type\":\"longrope\",\"short_factor\":[1,1],\"long_factor\":[1,1],"
+         "\"original_max_position_embeddings\":64,\"short_mscale\":1}}",
+         4, TT_ERR_FILE},
+        {"{\"partial_rotary_factor\":0.5,\"rope_parameters\":{\"rope_type\":\"default\",\"partial_rotary_factor\":0.25}}", 64,
+         TT_ERR_FILE},
     };
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -264,6 +321,8 @@ int main(void)
         cmocka_unit_test(attention_factor_follows_the_stated_keys),
         cmocka_unit_test(original_context_defaults_to_the_context),
         cmocka_unit_test(softmax_factor_is_mscale_all_dim_squared),
+        cmocka_unit_test(dynamic_counts_by_alpha_only),
+        cmocka_unit_test(longrope_has_two_tables),
         cmocka_unit_test(bad_keys_are_refused),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
