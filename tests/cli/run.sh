@@ -51,6 +51,28 @@ check "a seed that nobody chose is printed" err_has '^seed +[0-9]+$'
 one "$tutti" run "$model" --ids 0,5 -n 2 --top-k 5 --quiet </dev/null
 check "top-k at temperature 0 is a warning" err_has 'warning: .*temperature'
 
+name="conversations"
+mkdir "$work/talks"
+for file in "$model"/*; do
+    ln -s "$file" "$work/talks/"
+done
+echo '{{ messages | map(attribute="content") | join("|") }};{{ mood }};{{ tools | length if tools else 0 }}' >"$work/talks/chat_template.jinja"
+ids_of() {
+    printf '%s' "$1" >"$work/in"
+    "$tutti" tokenize "$model" --special --json <"$work/in" | sed 's/.*\[\(.*\)\].*/\1/'
+}
+one "$tutti" run "$work/talks" --system "A" --chat "B" --chat-args '{"mood": "calm"}' -n 0 --json --quiet </dev/null
+check "--system and --chat-args reach the template" out_has "^.\"prompt_ids\":.`ids_of 'A|B;calm;0'`\]"
+echo '{"messages": [{"role": "user", "content": "C"}], "tools": [{}], "chat_template_kwargs": {"mood": "own"}, "n": 0}' >"$work/prompts"
+one "$tutti" run "$work/talks" --prompts "$work/prompts" --chat-args '{"mood": "calm"}' --json --quiet </dev/null
+check "a line has tools, and its own variables win" out_has "^.\"prompt_ids\":.`ids_of 'C;own;1'`\]"
+check "no key is unknown" [ ! -s "$work/err" ]
+echo '{{ raise_exception("Not today") }}' >"$work/talks/chat_template.jinja"
+one "$tutti" run "$work/talks" --chat "B" -n 0 </dev/null
+check "the template's refusal" refused 3 "--chat: chat template, line 1: .*Not today"
+one "$tutti" run "$work/talks" --chat "B" --chat-args 1 -n 0 </dev/null
+check "--chat-args that are no object" refused 2 "chat-args"
+
 name="without a tokenizer"
 mkdir "$work/bare"
 for file in "$model"/*; do
