@@ -119,6 +119,7 @@ typedef struct tt_arch {
     float clip_qkv;     /* 0 = none */
     int64_t q_rank;     /* MLA: 0 = q is projected directly */
     int64_t kv_rank, nope_dim, rope_dim, v_dim; /* MLA */
+    bool mla_split;     /* MLA: the checkpoint has TT_ROLE_MLA_K and TT_ROLE_MLA_V instead of TT_ROLE_KV_B */
     float mla_norm_eps; /* of the two low-rank norms */
     float softmax_scale;
     tt_rope rope;
@@ -177,7 +178,8 @@ typedef struct tt_tensor {
     const struct tti_source *source; /* where and how it lies in the files; known to the model room */
 } tt_tensor;
 
-/* Opens a checkpoint directory. Errors: TT_ERR_FILE naming file and tensor; TT_ERR_UNSUPPORTED naming an unknown
+/* Opens a checkpoint: a directory with config.json and safetensors weights, a GGUF file (any part of a split one), or a directory that
+ * holds one GGUF model. Errors: TT_ERR_FILE naming file and tensor; TT_ERR_UNSUPPORTED naming an unknown
  * architecture or format; never reads past what it checked. Local: each rank may open it, or one may and share. */
 TT_API tt_status tt_model_open(const char *path, tt_model **model_out);
 TT_API void tt_model_close(tt_model **model);

@@ -69,7 +69,14 @@ static tt_status load_mla(tt_attention *attention, tt_load_params *load, int64_t
     TT_CHECK(layer->wk && layer->wv, TT_ERR_NOMEM, "no memory for %lld heads",
              (long long)attention->n_heads);
     tt_tensor kv_b = tt_model_tensor(load->model, TT_ROLE_KV_B, l, 0);
-    for (int64_t h = 0; h < attention->n_heads; h++) {
+    tt_tensor k_b = tt_model_tensor(load->model, TT_ROLE_MLA_K, l, 0);
+    tt_tensor v_b = tt_model_tensor(load->model, TT_ROLE_MLA_V, l, 0);
+    for (int64_t h = 0; h < attention->n_heads && arch->mla_split; h++) {
+        int64_t head = role->head_begin + h;
+        TT_TRY(tt_load_linear(load, &k_b, head * arch->kv_rank, arch->kv_rank, &layer->wk[h]));
+        TT_TRY(tt_load_linear(load, &v_b, head * arch->v_dim, arch->v_dim, &layer->wv[h]));
+    }
+    for (int64_t h = 0; h < attention->n_heads && !arch->mla_split; h++) {
         int64_t row = (role->head_begin + h) * kv_head;
         TT_TRY(tt_load_linear_transposed(load, &kv_b, row, arch->nope_dim, &layer->wk[h]));
         TT_TRY(tt_load_linear(load, &kv_b, row + arch->nope_dim, arch->v_dim, &layer->wv[h]));

@@ -87,7 +87,7 @@ static void print_help(FILE *out)
     for (int i = 0; i < N_COMMANDS; i++) {
         fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].summary);
     }
-    fputs("\nMODEL is a folder with config.json, *.safetensors and tokenizer.json.\n"
+    fputs("\nMODEL is a folder with config.json, *.safetensors and tokenizer.json, or a GGUF file.\n"
           "Options --name have environment twins TUTTI_NAME; `tutti info -v` lists them.\n"
           "Exit codes: 0 done, 1 run-time failure, 2 usage, 3 bad model or input file,\n"
           "4 a peer failed or timed out.\n",

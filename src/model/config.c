@@ -213,9 +213,15 @@ static tt_status read_keys(const char *what, const tti_family *family, tti_hyper
 tt_status tti_config_read(const char *dir, const char *what, const tti_family **family_out,
                           tti_hyper *hyper_out)
 {
+    json_t *root;
+    TT_TRY(tti_json_load(dir, CONFIG_NAME, TTI_CONFIG_BYTES, &root));
+    return tti_config_take(what, root, family_out, hyper_out);
+}
+
+tt_status tti_config_take(const char *what, json_t *root, const tti_family **family_out, tti_hyper *hyper_out)
+{
     const tti_family *family;
-    tti_hyper hyper = {.what = what, .arch = {.embedding_scale = 1, .residual_scale = 1, .logit_divisor = 1}};
-    TT_TRY(tti_json_load(dir, CONFIG_NAME, TTI_CONFIG_BYTES, &hyper.root));
+    tti_hyper hyper = {.what = what, .root = root, .arch = {.embedding_scale = 1, .residual_scale = 1, .logit_divisor = 1}};
     tt_status st = tti_family_find(what, hyper.root, &family, &hyper.arch.name);
     if (st == TT_OK) {
         st = check_quantization(what, hyper.root);

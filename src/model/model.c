@@ -1,4 +1,5 @@
 /* model.c - the life of an open checkpoint, and reading from it. */
+#include "gguf_model.h"
 #include "model_internal.h"
 #include <errno.h>
 #include <stdio.h>
@@ -37,73 +38,123 @@ static tt_status check_directory(const char *path)
     TT_CHECK(stat(path, &info) == 0, tti_file_error_code(errno), "%s: %s", tti_show_path(path),
              strerror(errno));
     TT_CHECK(S_ISDIR(info.st_mode), TT_ERR_FILE,
-             "%s: is not a directory; a model is the directory with its config.json",
+             "%s: is not a directory; a model is the directory with its config.json, or a GGUF file",
              tti_show_path(path));
     return TT_OK;
 }
 
-/* Fills the parts of model that come from the files of its directory. */
-static tt_status load(tt_model *model, const char *what)
+/* Fills what the configuration and the tensors say. Takes over what of hyper and checkpoint lives on in the model. */
+static tt_status fill(tt_model *model, const tti_family *family, const tti_hyper *hyper, tti_checkpoint *checkpoint)
 {
+    model->arch = hyper->arch;
+    model->name = copy_text(hyper->arch.name);
+    model->arch.name = model->name;
+    TT_CHECK(model->name, TT_ERR_NOMEM, "no memory for an architecture's name");
+    TT_TRY(tti_roles_resolve(model, family, hyper, checkpoint));
+    /* The files and the names stay; the table is no longer needed. */
+    model->file = checkpoint->file;
+    model->n_files = checkpoint->n_files;
+    model->names = checkpoint->table.names;
+    checkpoint->file = NULL;
+    checkpoint->n_files = 0;
+    checkpoint->table.names = (tti_names){0};
+    return TT_OK;
+}
+
+/* The parts of hyper.arch that fill() gives to the model, where it came to that. */
+static void drop_tables(const tt_model *model, tti_hyper *hyper)
+{
+    if (model->arch.rope.inv_freq != hyper->arch.rope.inv_freq) {
+        free(hyper->arch.rope.inv_freq);
+        free(hyper->arch.rope.long_inv_freq);
+    }
+}
+
+static tt_status load_directory(tt_model *model)
+{
+    static const char config_name[] = "/config.json";
     const tti_family *family;
     tti_hyper hyper;
     tti_checkpoint checkpoint = {0};
-    TT_TRY(tti_config_read(model->path, what, &family, &hyper));
-    model->arch = hyper.arch;
-    model->name = copy_text(hyper.arch.name);
-    model->arch.name = model->name;
-    tt_status st =
-        model->name ? TT_OK : TT_FAIL(TT_ERR_NOMEM, "no memory for an architecture's name");
+    TT_TRY(check_directory(model->path));
+    char *what = malloc(strlen(model->path) + sizeof(config_name));
+    TT_CHECK(what, TT_ERR_NOMEM, "no memory for model %s", tti_show_path(model->path));
+    strcpy(what, model->path);
+    strcat(what, config_name);
+    tt_status st = tti_config_read(model->path, what, &family, &hyper);
     if (st == TT_OK) {
-        st = tti_config_read_generation(model->path, &hyper, &model->generation, &model->end_ids,
-                                        &model->n_end_ids);
+        st = tti_config_read_generation(model->path, &hyper, &model->generation, &model->end_ids, &model->n_end_ids);
+        if (st == TT_OK) {
+            st = tti_checkpoint_open(model->path, &checkpoint);
+        }
+        if (st == TT_OK) {
+            st = fill(model, family, &hyper, &checkpoint);
+        }
+        tti_checkpoint_fini(&checkpoint);
+        drop_tables(model, &hyper);
+        json_decref(hyper.root);
+    }
+    free(what);
+    return st;
+}
+
+/* What the metadata of a GGUF file become; then as for any checkpoint. */
+static tt_status load_gguf_model(tt_model *model, tti_gguf_model *gguf)
+{
+    const tti_family *family;
+    tti_hyper hyper;
+    tti_gguf_facts facts;
+    json_t *config;
+    TT_TRY(tti_gguf_config(gguf, &config, &facts));
+    tt_status st = tti_gguf_add_stop_ids(&gguf->header.gguf, config);
+    if (st != TT_OK) {
+        json_decref(config);
+        return st;
+    }
+    TT_TRY(tti_config_take(gguf->checkpoint.source, config, &family, &hyper));
+    hyper.arch.rope.interleaved |= facts.interleaved;
+    hyper.arch.mla_split = facts.mla_split;
+    tti_family named = tti_gguf_family(family, &gguf->checkpoint.table, &hyper.arch);
+    st = tti_config_read_generation(model->path, &hyper, &model->generation, &model->end_ids, &model->n_end_ids);
+    if (st == TT_OK) {
+        st = tti_gguf_generation(&gguf->header.gguf, &model->generation);
     }
     if (st == TT_OK) {
-        st = tti_checkpoint_open(model->path, &checkpoint);
+        st = fill(model, &named, &hyper, &gguf->checkpoint);
     }
-    if (st == TT_OK) {
-        st = tti_roles_resolve(model, family, &hyper, &checkpoint);
-    }
-    if (st == TT_OK) {
-        /* The files and the names stay; the table is no longer needed. */
-        model->file = checkpoint.file;
-        model->n_files = checkpoint.n_files;
-        model->names = checkpoint.table.names;
-        checkpoint.file = NULL;
-        checkpoint.n_files = 0;
-        checkpoint.table.names = (tti_names){0};
-    }
-    tti_checkpoint_fini(&checkpoint);
+    drop_tables(model, &hyper);
     json_decref(hyper.root);
+    return st;
+}
+
+static tt_status load_gguf(tt_model *model, const char *first)
+{
+    tti_gguf_model gguf;
+    TT_TRY(tti_gguf_model_open(first, &gguf));
+    tt_status st = load_gguf_model(model, &gguf);
+    tti_gguf_model_fini(&gguf);
     return st;
 }
 
 tt_status tt_model_open(const char *path, tt_model **model_out)
 {
     TT_CHECK(path && path[0], TT_ERR_ARG, "no path of a model was given");
-    TT_TRY(check_directory(path));
-    static const char config_name[] = "/config.json";
-    char *what = malloc(strlen(path) + sizeof(config_name));
+    char *first;
+    TT_TRY(tti_gguf_locate(path, &first));
     tt_model *model = calloc(1, sizeof(*model));
     tt_status st;
-    if (!what || !model || !(model->path = copy_text(path))) {
+    if (!model || !(model->path = copy_text(path))) {
         st = TT_FAIL(TT_ERR_NOMEM, "no memory for model %s", tti_show_path(path));
-        goto err_close;
+    } else {
+        st = first ? load_gguf(model, first) : load_directory(model);
     }
-    strcpy(what, path);
-    strcat(what, config_name);
-    st = load(model, what);
+    free(first);
     if (st != TT_OK) {
-        goto err_close;
+        tt_model_close(&model);
+        return st;
     }
-    free(what);
     *model_out = model;
     return TT_OK;
-
-err_close:
-    free(what);
-    tt_model_close(&model);
-    return st;
 }
 
 void tt_model_close(tt_model **model)

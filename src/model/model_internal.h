@@ -436,6 +436,8 @@ enum { TTI_CONFIG_BYTES = 16 << 20 }; /* largest config.json; real ones are belo
  * hyper_out->arch.rope.inv_freq and .long_inv_freq to free. `what` is the file's path and must outlive hyper. */
 tt_status tti_config_read(const char *dir, const char *what, const tti_family **family_out,
                           tti_hyper *hyper_out);
+/* The same of an object that is there already, and which is taken over, whatever comes of it. */
+tt_status tti_config_take(const char *what, json_t *root, const tti_family **family_out, tti_hyper *hyper_out);
 /* generation_config.json (may be absent) and the end ids of both files. Owner: *ids_out is the
  * caller's. */
 tt_status tti_config_read_generation(const char *dir, const tti_hyper *hyper,

@@ -72,10 +72,11 @@ bool tti_role_shape(const tt_arch *arch, tt_role role, int64_t layer, int64_t *r
     case TT_ROLE_KV_A_NORM:
         return VECTOR(mla, a->kv_rank);
     case TT_ROLE_KV_B:
-        return MATRIX(mla, a->Nq * (a->nope_dim + a->v_dim), a->kv_rank);
+        return MATRIX(mla && !a->mla_split, a->Nq * (a->nope_dim + a->v_dim), a->kv_rank);
     case TT_ROLE_MLA_K:
+        return MATRIX(mla && a->mla_split, a->Nq * a->kv_rank, a->nope_dim);
     case TT_ROLE_MLA_V:
-        return false; /* instead of KV_B: set where the files have them */
+        return MATRIX(mla && a->mla_split, a->Nq * a->v_dim, a->kv_rank);
     case TT_ROLE_DELTA_QKV:
         return MATRIX(delta, delta_width, a->H);
     case TT_ROLE_DELTA_GATE:

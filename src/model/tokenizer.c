@@ -5,6 +5,7 @@
  *
  * in this order, piece by piece, as the reference library does. */
 #include "tokenizer_internal.h"
+#include "gguf_model.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -99,6 +100,13 @@ tt_status tt_tokenizer_create(const char *path, tt_tokenizer **tokenizer_out)
 {
     TT_CHECK(path && tokenizer_out, TT_ERR_ARG, "tt_tokenizer_create: a pointer is NULL");
     tt_tokenizer *tokenizer;
+    char *gguf;
+    TT_TRY(tti_gguf_locate(path, &gguf));
+    if (gguf) {
+        tt_status read = tti_gguf_tokenizer(gguf, tokenizer_out);
+        free(gguf);
+        return read;
+    }
     TT_TRY(tti_tokenizer_new(&tokenizer));
     tt_status st = tti_tokenizer_load(path, tokenizer);
     if (st != TT_OK) {

@@ -94,8 +94,9 @@ static uint64_t mla_bytes(const view *v, int64_t layer)
     bytes = tti_plan_add(bytes, matrix(v, TT_ROLE_KV_A, layer, 0, a->kv_rank + a->rope_dim, a->H));
     bytes = tti_plan_add(bytes, vector(v, TT_ROLE_KV_A_NORM, layer, a->kv_rank));
     /* The absorbed form keeps two matrices per head, each padded to panels of its own. */
-    uint64_t head_bytes = matrix(v, TT_ROLE_KV_B, layer, 0, a->kv_rank, a->nope_dim);
-    head_bytes = tti_plan_add(head_bytes, matrix(v, TT_ROLE_KV_B, layer, 0, a->v_dim, a->kv_rank));
+    tt_role k_b = a->mla_split ? TT_ROLE_MLA_K : TT_ROLE_KV_B, v_b = a->mla_split ? TT_ROLE_MLA_V : TT_ROLE_KV_B;
+    uint64_t head_bytes = matrix(v, k_b, layer, 0, a->kv_rank, a->nope_dim);
+    head_bytes = tti_plan_add(head_bytes, matrix(v, v_b, layer, 0, a->v_dim, a->kv_rank));
     bytes = tti_plan_add(bytes, tti_plan_mul((uint64_t)n_heads, head_bytes));
     return tti_plan_add(bytes,
                         matrix(v, TT_ROLE_O, layer, 0, tp_columns(v, a->H), a->Nq * a->v_dim));
