@@ -55,6 +55,7 @@ static void mix_integers(uint64_t *hash, const tt_arch *a)
                               a->nope_dim,
                               a->rope_dim,
                               a->v_dim,
+                              a->mla_split,
                               a->rope.dim,
                               a->rope.interleaved,
                               a->rope.long_from,

@@ -14,6 +14,7 @@ count=0
 model_dir() {
     case $1 in
     tiny) echo "$top_srcdir/models/tiny-moe" ;;
+    *.gguf) echo "$top_srcdir/tests/golden/gguf/$1" ;;
     *) echo "$top_srcdir/tests/golden/architectures/$1" ;;
     esac
 }

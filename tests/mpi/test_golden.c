@@ -9,6 +9,13 @@ static const char *const names[] = {
     "qwen3_moe_yarn", "qwen3_dense",       "llama_dense", "glm4_moe", "dots1",     "ernie4_5_moe", "minimax_m2",
 };
 
+/* GGUF files of the same models, made by another converter, and the folder of what they must give. */
+static const struct {
+    const char *model, *golden;
+} gguf[] = {{"tests/golden/gguf/deepseek_v3.gguf", "tests/golden/architectures/deepseek_v3/golden.safetensors"},
+            {"tests/golden/gguf/qwen2_moe.gguf", "tests/golden/architectures/qwen2_moe/golden.safetensors"},
+            {"tests/golden/gguf/split", "tests/golden/architectures/llama_dense/golden.safetensors"}};
+
 typedef struct collected {
     int64_t V;
     const float *want; /* want[T][V] */
@@ -35,12 +42,10 @@ static void take(void *arg, const tt_output *output)
     }
 }
 
-static void one_architecture(harness *h, const char *name)
+static void one_model(harness *h, const char *name, const char *golden)
 {
-    char dir[512], file[600], path[4096];
-    snprintf(dir, sizeof(dir), "tests/golden/architectures/%s", name);
-    snprintf(file, sizeof(file), "%s/golden.safetensors", dir);
-    snprintf(path, sizeof(path), "%s", source_path(file));
+    char path[4096];
+    snprintf(path, sizeof(path), "%s", source_path(golden));
     size_t bytes, greedy_bytes, ids_bytes;
     float *want = golden_read(path, "logits", &bytes);
     int32_t *greedy = golden_read(path, "greedy_ids", &greedy_bytes);
@@ -49,7 +54,7 @@ static void one_architecture(harness *h, const char *name)
     params.max_batch = 4;
     params.prefill_chunk = 7;
     params.context = 64;
-    harness_load(h, dir, params, 1 + h->rank % 2);
+    harness_load(h, name, params, 1 + h->rank % 2);
     collected c = {0};
     c.V = tt_model_arch(h->model)->V;
     c.want = want;
@@ -92,7 +97,15 @@ int main(void)
         if (only && !strstr(names[i], only)) {
             continue;
         }
-        one_architecture(&h, names[i]);
+        char model[512], golden[600];
+        snprintf(model, sizeof(model), "tests/golden/architectures/%s", names[i]);
+        snprintf(golden, sizeof(golden), "%s/golden.safetensors", model);
+        one_model(&h, model, golden);
+    }
+    for (size_t i = 0; i < sizeof(gguf) / sizeof(gguf[0]); i++) {
+        if (!only || strstr(gguf[i].model, only)) {
+            one_model(&h, gguf[i].model, gguf[i].golden);
+        }
     }
     harness_end(&h);
     return 0;
