@@ -441,6 +441,14 @@ static void call_rows(ttk_any_fn *fn, void *state)
     case TTK_OP_rmsnorm_f32:
         ((ttk_rmsnorm_f32_fn *)fn)(s->y, ROWS_H, s->x, ROWS_H, s->z, ROWS_T, ROWS_H, 1e-6f);
         break;
+    case TTK_OP_layernorm_f32:
+        ((ttk_layernorm_f32_fn *)fn)(s->y, ROWS_H, s->x, ROWS_H, s->z, s->z + ROWS_H, ROWS_T, ROWS_H, 1e-5f);
+        break;
+    case TTK_OP_conv_silu_f32: {
+        const float *const taps[] = {s->x, s->x + 1, s->x + 2, s->x + 3};
+        ((ttk_conv_silu_f32_fn *)fn)(s->y, taps, s->z, ROWS_N / 4, 4, ROWS_N / 4);
+        break;
+    }
     case TTK_OP_rope_f32:
         ((ttk_rope_f32_fn *)fn)(s->y, ROWS_N / HEAD_D, HEAD_D, HEAD_D, s->x, s->x + HEAD_D, false);
         break;
@@ -507,6 +515,8 @@ static void bench_rows(const ttk_row *row)
         [TTK_OP_pack_quant] = {2.125 * ROWS_N / 2.0, "Q8_0 N 32 K 1024"},
         [TTK_OP_unpack] = {2.125 * ROWS_N / 2.0, "Q8_0 N 32 K 1024"},
         [TTK_OP_rmsnorm_f32] = {12.0 * ROWS_N, "T 16 H 2048"},
+        [TTK_OP_layernorm_f32] = {12.0 * ROWS_N, "T 16 H 2048"},
+        [TTK_OP_conv_silu_f32] = {9.0 * ROWS_N, "4 taps, n 8192"},
         [TTK_OP_rope_f32] = {8.0 * ROWS_N, "256 heads of 128"},
         [TTK_OP_silu_mul_f32] = {12.0 * ROWS_N, "T 16 F 2048"},
         [TTK_OP_clamped_mul_f32] = {12.0 * ROWS_N, "T 16 F 2048"},
@@ -530,6 +540,49 @@ static void bench_rows(const ttk_row *row)
     free(s.z);
 }
 
+/* ---- the recurrence of a gated delta net: 32 heads of 128 x 128, whose states are read and written ---- */
+enum { DELTA_HEADS = 32, DELTA_D = 128 };
+
+static void call_delta(ttk_any_fn *fn, void *state)
+{
+    ttk_delta_args args = *(const ttk_delta_args *)state;
+    int64_t parts = ttk_delta_parts(DELTA_D);
+    for (int64_t part = 0; part < DELTA_HEADS * parts; part++) {
+        args.v = ((const ttk_delta_args *)state)->v + part % parts * TTK_DELTA_COLUMNS;
+        ((ttk_delta_fn *)fn)(&args);
+        args.state += DELTA_D * TTK_DELTA_COLUMNS;
+    }
+}
+
+static void bench_delta(const ttk_row *row)
+{
+    static const int64_t tokens[] = {1, 64};
+    int64_t n_state = DELTA_HEADS * ttk_delta_state_floats(DELTA_D, DELTA_D);
+    float *state = take_floats(n_state);
+    float *x = take_floats(64 * DELTA_D);
+    float *gate = take_floats(64);
+    float *out = take_floats(64 * DELTA_D);
+    for (int64_t i = 0; i < 64 * DELTA_D; i++) {
+        x[i] *= 0.1f; /* a key of length near 1, so that the state stays bounded */
+    }
+    for (int64_t i = 0; i < 64; i++) {
+        gate[i] = 0.5f;
+    }
+    for (size_t i = 0; i < sizeof(tokens) / sizeof(tokens[0]) && (row->need != 0 || i < 1); i++) {
+        ttk_delta_args args = {.state = state, .Dk = DELTA_D, .n = TTK_DELTA_COLUMNS, .T = tokens[i],
+                               .q = x, .k = x, .v = x, .ldq = DELTA_D, .ldk = DELTA_D, .ldv = DELTA_D,
+                               .decay = gate, .beta = gate, .ld_gate = 1, .out = out, .ldo = DELTA_D};
+        timing t = time_calls(call_delta, row->fn, &args);
+        char shape[64];
+        snprintf(shape, sizeof(shape), "32 x 128x128, %lld tokens", (long long)tokens[i]);
+        report(row->name, shape, t, 8.0 * (double)n_state, 7.0 * (double)(n_state * tokens[i]));
+    }
+    free(state);
+    free(x);
+    free(gate);
+    free(out);
+}
+
 /* ---- the walk ---- */
 typedef void bench_fn(const ttk_row *row);
 static bench_fn *const benches[TTK_OP_COUNT] = {
@@ -543,6 +596,8 @@ static bench_fn *const benches[TTK_OP_COUNT] = {
     [TTK_OP_argmax_f32] = bench_rows,   [TTK_OP_clamped_mul_f32] = bench_rows,
     [TTK_OP_pack_quant] = bench_rows,   [TTK_OP_unpack] = bench_rows,
     [TTK_OP_gemm_quant] = bench_quant_product,
+    [TTK_OP_layernorm_f32] = bench_rows,
+    [TTK_OP_conv_silu_f32] = bench_rows, [TTK_OP_delta] = bench_delta,
 };
 
 int main(int argc, char **argv)

@@ -137,6 +137,11 @@ typedef void ttk_gemm_quant_fn(float *y, int64_t ldy, const float *x, int64_t ld
 typedef void ttk_rmsnorm_f32_fn(float *y, int64_t ldy, const float *x, int64_t ldx, const float *g,
                                 int64_t T, int64_t H, float eps);
 
+/* y[t][h] = fmaf(d[h] * r, g[h], b[h]),  d[h] = x[t][h] - lanes16(x) / (float)H,  r = 1 / sqrt(lanes16(d*d) / (float)H + eps), each operation
+ * rounded once (float). Source: arXiv:1607.06450. T, H >= 0. Row strides ldy, ldx. y may equal x. g[H]; b[H] or NULL: (d[h] * r) * g[h]. */
+typedef void ttk_layernorm_f32_fn(float *y, int64_t ldy, const float *x, int64_t ldx, const float *g, const float *b, int64_t T, int64_t H,
+                                  float eps);
+
 /* Rotates n_heads heads of width d of one token in place: pairs (x[i], x[i + d/2]) if interleaved is false,
  * (x[2i], x[2i+1]) if true; a' = fmaf(a, c, -(b*s)), b' = fmaf(b, c, a*s) with c = cos[i], s = sin[i], i < d/2
  * (b*s and a*s rounded to float first). x: head h starts at x + h*head_stride. d even. Source: MODELS facts 1.3. */
@@ -200,6 +205,38 @@ typedef struct ttk_attend_args {
 typedef void ttk_attend_fn(const ttk_attend_args *args);
 TTK_API size_t ttk_attend_work_floats(int64_t G, int64_t Dk, int64_t Dv);
 
+/* ---- gated delta net: a state per head instead of keys and values ----
+ * Channels of a short causal convolution: y[i] = a * sigmoid(a), a = fmaf chain over the taps j = 0..n_taps-1, ascending, from +0:
+ * fmaf(w[j*ldw + i], x[j][i], a), i < n. x[j]: the row that tap j sees, oldest first. y overlaps nothing. n, n_taps >= 0. */
+typedef void ttk_conv_silu_f32_fn(float *y, const float *const *x, const float *w, int64_t ldw, int64_t n_taps, int64_t n);
+
+/* T tokens, one after the other, through TTK_DELTA_COLUMNS columns of one head's state s[Dk][TTK_DELTA_COLUMNS]. For each token, with its own
+ * q[Dk], k[Dk], v, decay and beta, and for each column j:
+ *   e[i] = s[i][j] * decay;   m = fmaf chain over i ascending of k[i] * e[i], from +0;   d = beta * (v[j] - m);
+ *   s[i][j] = fmaf(k[i], d, e[i]);   out[j] = fmaf chain over i ascending of q[i] * s[i][j], from +0
+ * Columns j >= n are treated as if v[j] were +0 and give no output. Source: arXiv:2412.06464, the recurrent form. */
+enum { TTK_DELTA_COLUMNS = 32 }; /* of 128 rows they take 16 KiB, which stay in the L1 cache from token to token */
+typedef struct ttk_delta_args {
+    float *state;        /* state[Dk][TTK_DELTA_COLUMNS], 64-byte aligned */
+    int64_t Dk, n, T;    /* n in [0, TTK_DELTA_COLUMNS]; Dk, T >= 0 */
+    const float *q, *k, *v; /* q[T][ldq], k[T][ldk], v[T][ldv]: first Dk, Dk, n of each row */
+    int64_t ldq, ldk, ldv;
+    const float *decay, *beta; /* of token t at t*ld_gate each */
+    int64_t ld_gate;
+    float *out;          /* out[T][ldo], first n of each row; overlaps nothing */
+    int64_t ldo;
+} ttk_delta_args;
+typedef void ttk_delta_fn(const ttk_delta_args *args);
+/* Columns of a head's state, and its floats: parts [ceil(Dv / TTK_DELTA_COLUMNS)][Dk][TTK_DELTA_COLUMNS]. */
+static inline int64_t ttk_delta_parts(int64_t Dv)
+{
+    return (Dv + TTK_DELTA_COLUMNS - 1) / TTK_DELTA_COLUMNS;
+}
+static inline int64_t ttk_delta_state_floats(int64_t Dk, int64_t Dv)
+{
+    return ttk_delta_parts(Dv) * Dk * TTK_DELTA_COLUMNS;
+}
+
 /* ---- choosing experts ----
  * The k largest of c[n], best first, ties to the smaller index; c is not changed. NaN is never chosen unless nothing else is
  * left (it sorts below -inf). idx[k]. 0 <= k <= n. */
@@ -217,6 +254,7 @@ typedef enum ttk_op {
     TTK_OP_gemm_bf16,
     TTK_OP_gemm_quant,
     TTK_OP_rmsnorm_f32,
+    TTK_OP_layernorm_f32,
     TTK_OP_rope_f32,
     TTK_OP_silu_mul_f32,
     TTK_OP_clamped_mul_f32,
@@ -227,6 +265,8 @@ typedef enum ttk_op {
     TTK_OP_sigmoid_f32,
     TTK_OP_softmax_f32,
     TTK_OP_attend,
+    TTK_OP_conv_silu_f32,
+    TTK_OP_delta,
     TTK_OP_topk_f32,
     TTK_OP_argmax_f32,
     TTK_OP_COUNT
@@ -251,6 +291,7 @@ typedef struct ttk_table {
     ttk_gemm_bf16_fn *gemm_bf16;
     ttk_gemm_quant_fn *gemm_quant;
     ttk_rmsnorm_f32_fn *rmsnorm_f32;
+    ttk_layernorm_f32_fn *layernorm_f32;
     ttk_rope_f32_fn *rope_f32;
     ttk_silu_mul_f32_fn *silu_mul_f32;
     ttk_clamped_mul_f32_fn *clamped_mul_f32;
@@ -261,6 +302,8 @@ typedef struct ttk_table {
     ttk_sigmoid_f32_fn *sigmoid_f32;
     ttk_softmax_f32_fn *softmax_f32;
     ttk_attend_fn *attend;
+    ttk_conv_silu_f32_fn *conv_silu_f32;
+    ttk_delta_fn *delta;
     ttk_topk_f32_fn *topk_f32;
     ttk_argmax_f32_fn *argmax_f32;
     const char *isa; /* "ref", "avx2", "avx512": the best ISA in use */
@@ -275,5 +318,8 @@ TTK_API const char *ttk_set_name(void);
 
 /* exp as all kernels of the set compute it, for code outside hot loops (sampling). */
 TTK_API float ttk_exp(float x);
+/* ln(1 + e^x), as max(x, 0) + log1p(exp(-|x|)): ttk's own polynomials (kernels/ttk_math.h), relative error below 4 ulp where the result is a normal
+ * number; below -87.3 flushes to +0, NaN stays NaN. For code outside hot loops. */
+TTK_API float ttk_softplus(float x);
 
 #endif

@@ -73,6 +73,41 @@ static inline float ttk_math_exp(float x)
     return ttk_f32_of_bits(ttk_bits_of_f32(p) + (ttk_bits_of_f32(t) << TTK_F32_MANTISSA_BITS));
 }
 
+/* ln(1 + u) for u in [0, 1]: w = 1 + u rounded, and what the rounding lost counts as c / w (u - (w - 1) is exact). ln w: w is brought into
+ * [sqrt(1/2), sqrt(2)] by a halving at most; a polynomial of f = w - 1 (coefficients: Cephes logf, S. Moshier). */
+#define TTK_LOG_SQRT2 1.41421356f
+#define TTK_LOG_LN2_HI 0.693359375f
+#define TTK_LOG_LN2_LO (-2.12194440e-4f)
+static inline float ttk_math_log1p(float u)
+{
+    static const float coefficient[] = {-1.1514610310e-1f, 1.1676998740e-1f,  -1.2420140846e-1f, 1.4249322787e-1f,
+                                        -1.6668057665e-1f, 2.0000714765e-1f, -2.4999993993e-1f, 3.3333331174e-1f};
+    float w = 1.0f + u;
+    float lost = (u - (w - 1.0f)) / w;
+    bool is_upper = w > TTK_LOG_SQRT2;
+    float f = is_upper ? fmaf(w, 0.5f, -1.0f) : w - 1.0f;
+    float p = 7.0376836292e-2f;
+    for (int i = 0; i < 8; i++) {
+        p = fmaf(p, f, coefficient[i]);
+    }
+    float z = f * f;
+    float y = (p * f) * z;
+    if (is_upper) {
+        y = y + TTK_LOG_LN2_LO;
+    }
+    y = fmaf(-0.5f, z, y);
+    y = y + lost;
+    y = f + y;
+    return is_upper ? y + TTK_LOG_LN2_HI : y;
+}
+
+static inline float ttk_math_softplus(float x)
+{
+    float magnitude = x > 0.0f ? x : -x;
+    float rest = ttk_math_log1p(ttk_math_exp(-magnitude));
+    return x > 0.0f ? x + rest : rest;
+}
+
 static inline float ttk_math_sigmoid(float x)
 {
     return 1.0f / (1.0f + ttk_math_exp(-x));

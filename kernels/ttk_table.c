@@ -22,6 +22,7 @@ static const ttk_row rows[] = {
     TTK_ROW(gemm_bf16, ref, 0),
     TTK_ROW(gemm_quant, ref, 0),
     TTK_ROW(rmsnorm_f32, ref, 0),
+    TTK_ROW(layernorm_f32, ref, 0),
     TTK_ROW(rope_f32, ref, 0),
     TTK_ROW(silu_mul_f32, ref, 0),
     TTK_ROW(clamped_mul_f32, ref, 0),
@@ -32,6 +33,8 @@ static const ttk_row rows[] = {
     TTK_ROW(sigmoid_f32, ref, 0),
     TTK_ROW(softmax_f32, ref, 0),
     TTK_ROW(attend, ref, 0),
+    TTK_ROW(conv_silu_f32, ref, 0),
+    TTK_ROW(delta, ref, 0),
     TTK_ROW(topk_f32, ref, 0),
     TTK_ROW(argmax_f32, ref, 0),
 #if TTK_HAVE_AVX2
@@ -40,6 +43,7 @@ static const ttk_row rows[] = {
     TTK_ROW(gemm_bf16, avx2, TTK_CPU_AVX2),
     TTK_ROW(gemm_quant, avx2, TTK_CPU_AVX2),
     TTK_ROW(rmsnorm_f32, avx2, TTK_CPU_AVX2),
+    TTK_ROW(layernorm_f32, avx2, TTK_CPU_AVX2),
     TTK_ROW(rope_f32, avx2, TTK_CPU_AVX2),
     TTK_ROW(silu_mul_f32, avx2, TTK_CPU_AVX2),
     TTK_ROW(clamped_mul_f32, avx2, TTK_CPU_AVX2),
@@ -50,6 +54,8 @@ static const ttk_row rows[] = {
     TTK_ROW(sigmoid_f32, avx2, TTK_CPU_AVX2),
     TTK_ROW(softmax_f32, avx2, TTK_CPU_AVX2),
     TTK_ROW(attend, avx2, TTK_CPU_AVX2),
+    TTK_ROW(conv_silu_f32, avx2, TTK_CPU_AVX2),
+    TTK_ROW(delta, avx2, TTK_CPU_AVX2),
     TTK_ROW(argmax_f32, avx2, TTK_CPU_AVX2),
 #endif
 #if TTK_HAVE_AVX512
@@ -57,6 +63,7 @@ static const ttk_row rows[] = {
     TTK_ROW(gemm_bf16, avx512, TTK_CPU_AVX512),
     TTK_ROW(gemm_quant, avx512, TTK_CPU_AVX512),
     TTK_ROW(rmsnorm_f32, avx512, TTK_CPU_AVX512),
+    TTK_ROW(layernorm_f32, avx512, TTK_CPU_AVX512),
     TTK_ROW(rope_f32, avx512, TTK_CPU_AVX512),
     TTK_ROW(silu_mul_f32, avx512, TTK_CPU_AVX512),
     TTK_ROW(clamped_mul_f32, avx512, TTK_CPU_AVX512),
@@ -67,6 +74,8 @@ static const ttk_row rows[] = {
     TTK_ROW(sigmoid_f32, avx512, TTK_CPU_AVX512),
     TTK_ROW(softmax_f32, avx512, TTK_CPU_AVX512),
     TTK_ROW(attend, avx512, TTK_CPU_AVX512),
+    TTK_ROW(conv_silu_f32, avx512, TTK_CPU_AVX512),
+    TTK_ROW(delta, avx512, TTK_CPU_AVX512),
     TTK_ROW(argmax_f32, avx512, TTK_CPU_AVX512),
 #endif
 };
@@ -82,6 +91,7 @@ static const size_t slots[TTK_OP_COUNT] = {
     [TTK_OP_gemm_bf16] = offsetof(ttk_table, gemm_bf16),
     [TTK_OP_gemm_quant] = offsetof(ttk_table, gemm_quant),
     [TTK_OP_rmsnorm_f32] = offsetof(ttk_table, rmsnorm_f32),
+    [TTK_OP_layernorm_f32] = offsetof(ttk_table, layernorm_f32),
     [TTK_OP_rope_f32] = offsetof(ttk_table, rope_f32),
     [TTK_OP_silu_mul_f32] = offsetof(ttk_table, silu_mul_f32),
     [TTK_OP_clamped_mul_f32] = offsetof(ttk_table, clamped_mul_f32),
@@ -92,6 +102,8 @@ static const size_t slots[TTK_OP_COUNT] = {
     [TTK_OP_sigmoid_f32] = offsetof(ttk_table, sigmoid_f32),
     [TTK_OP_softmax_f32] = offsetof(ttk_table, softmax_f32),
     [TTK_OP_attend] = offsetof(ttk_table, attend),
+    [TTK_OP_conv_silu_f32] = offsetof(ttk_table, conv_silu_f32),
+    [TTK_OP_delta] = offsetof(ttk_table, delta),
     [TTK_OP_topk_f32] = offsetof(ttk_table, topk_f32),
     [TTK_OP_argmax_f32] = offsetof(ttk_table, argmax_f32),
 };
@@ -137,4 +149,9 @@ size_t ttk_attend_work_floats(int64_t G, int64_t Dk, int64_t Dv)
 float ttk_exp(float x)
 {
     return ttk_math_exp(x);
+}
+
+float ttk_softplus(float x)
+{
+    return ttk_math_softplus(x);
 }

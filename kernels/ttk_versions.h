@@ -11,6 +11,7 @@ ttk_gemm_f32_fn ttk_gemm_f32_ref, ttk_gemm_f32_avx2, ttk_gemm_f32_avx512;
 ttk_gemm_bf16_fn ttk_gemm_bf16_ref, ttk_gemm_bf16_avx2, ttk_gemm_bf16_avx512;
 ttk_gemm_quant_fn ttk_gemm_quant_ref, ttk_gemm_quant_avx2, ttk_gemm_quant_avx512;
 ttk_rmsnorm_f32_fn ttk_rmsnorm_f32_ref, ttk_rmsnorm_f32_avx2, ttk_rmsnorm_f32_avx512;
+ttk_layernorm_f32_fn ttk_layernorm_f32_ref, ttk_layernorm_f32_avx2, ttk_layernorm_f32_avx512;
 ttk_rope_f32_fn ttk_rope_f32_ref, ttk_rope_f32_avx2, ttk_rope_f32_avx512;
 ttk_silu_mul_f32_fn ttk_silu_mul_f32_ref, ttk_silu_mul_f32_avx2, ttk_silu_mul_f32_avx512;
 ttk_clamped_mul_f32_fn ttk_clamped_mul_f32_ref, ttk_clamped_mul_f32_avx2,
@@ -22,6 +23,8 @@ ttk_bf16_to_f32_fn ttk_bf16_to_f32_ref, ttk_bf16_to_f32_avx2, ttk_bf16_to_f32_av
 ttk_sigmoid_f32_fn ttk_sigmoid_f32_ref, ttk_sigmoid_f32_avx2, ttk_sigmoid_f32_avx512;
 ttk_softmax_f32_fn ttk_softmax_f32_ref, ttk_softmax_f32_avx2, ttk_softmax_f32_avx512;
 ttk_attend_fn ttk_attend_ref, ttk_attend_avx2, ttk_attend_avx512;
+ttk_conv_silu_f32_fn ttk_conv_silu_f32_ref, ttk_conv_silu_f32_avx2, ttk_conv_silu_f32_avx512;
+ttk_delta_fn ttk_delta_ref, ttk_delta_avx2, ttk_delta_avx512;
 ttk_topk_f32_fn ttk_topk_f32_ref;
 ttk_argmax_f32_fn ttk_argmax_f32_ref, ttk_argmax_f32_avx2, ttk_argmax_f32_avx512;
 

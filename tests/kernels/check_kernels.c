@@ -275,6 +275,7 @@ static check_fn *const checkers[TTK_OP_COUNT] = {
     [TTK_OP_gemm_bf16] = check_gemm_bf16,
     [TTK_OP_gemm_quant] = check_gemm_quant,
     [TTK_OP_rmsnorm_f32] = check_rmsnorm,
+    [TTK_OP_layernorm_f32] = check_layernorm,
     [TTK_OP_rope_f32] = check_rope,
     [TTK_OP_silu_mul_f32] = check_silu_mul,
     [TTK_OP_clamped_mul_f32] = check_clamped_mul,
@@ -285,6 +286,8 @@ static check_fn *const checkers[TTK_OP_COUNT] = {
     [TTK_OP_sigmoid_f32] = check_sigmoid,
     [TTK_OP_softmax_f32] = check_softmax,
     [TTK_OP_attend] = check_attend,
+    [TTK_OP_conv_silu_f32] = check_conv_silu,
+    [TTK_OP_delta] = check_delta,
     [TTK_OP_topk_f32] = check_topk,
     [TTK_OP_argmax_f32] = check_argmax,
 };
@@ -325,6 +328,7 @@ static bool table_prefers_later_rows(const ttk_row *rows, size_t n_rows, unsigne
         [TTK_OP_gemm_bf16] = (ttk_any_fn *)ttk.gemm_bf16,
         [TTK_OP_gemm_quant] = (ttk_any_fn *)ttk.gemm_quant,
         [TTK_OP_rmsnorm_f32] = (ttk_any_fn *)ttk.rmsnorm_f32,
+        [TTK_OP_layernorm_f32] = (ttk_any_fn *)ttk.layernorm_f32,
         [TTK_OP_rope_f32] = (ttk_any_fn *)ttk.rope_f32,
         [TTK_OP_silu_mul_f32] = (ttk_any_fn *)ttk.silu_mul_f32,
         [TTK_OP_clamped_mul_f32] = (ttk_any_fn *)ttk.clamped_mul_f32,
@@ -335,6 +339,8 @@ static bool table_prefers_later_rows(const ttk_row *rows, size_t n_rows, unsigne
         [TTK_OP_sigmoid_f32] = (ttk_any_fn *)ttk.sigmoid_f32,
         [TTK_OP_softmax_f32] = (ttk_any_fn *)ttk.softmax_f32,
         [TTK_OP_attend] = (ttk_any_fn *)ttk.attend,
+        [TTK_OP_conv_silu_f32] = (ttk_any_fn *)ttk.conv_silu_f32,
+        [TTK_OP_delta] = (ttk_any_fn *)ttk.delta,
         [TTK_OP_topk_f32] = (ttk_any_fn *)ttk.topk_f32,
         [TTK_OP_argmax_f32] = (ttk_any_fn *)ttk.argmax_f32,
     };
