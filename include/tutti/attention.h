@@ -1,8 +1,10 @@
-/* attention.h - the paged KV cache and the attention of one rank: grouped-query (GQA) and latent (MLA, absorbed), with TP.
+/* attention.h - the paged KV cache and what mixes positions on one rank: attention, grouped-query (GQA) or latent (MLA, absorbed), and gated delta
+ * layers, whose state per sequence stands beside the cache; with TP.
  *
  * A rank holds its query heads, the KV heads those need, and the columns of o_proj that fall to it. Attention outputs of the
  * TP ranks are gathered, multiplied by o_proj columns, and gathered again: K is never split, so every layout gives the same bits.
- * Source: GQA arXiv:2305.13245; MLA arXiv:2405.04434 section 2.1, absorbed form.
+ * Gated delta layers are split likewise, by value heads.
+ * Source: GQA arXiv:2305.13245; MLA arXiv:2405.04434 section 2.1, absorbed form; gated delta net arXiv:2412.06464.
  * Threads: one thread at a time per object; work is spread over the compute stream. */
 #ifndef TUTTI_ATTENTION_H
 #define TUTTI_ATTENTION_H
@@ -12,7 +14,7 @@
 #include "tutti/plan.h"
 
 /* ---- KV pages ---- */
-typedef struct tt_kv tt_kv; /* opaque: a pool of pages of TTK_PAGE tokens, each page with its part for every layer */
+typedef struct tt_kv tt_kv; /* opaque: a pool of pages of TTK_PAGE tokens, each page with its part for every attention layer */
 
 /* Allocates layout->kv_pages pages for this rank's KV heads. MPI: not collective. Errors: TT_ERR_NOMEM. */
 TT_API tt_status tt_kv_create(const tt_arch *arch, const tt_layout *layout, int rank, int node, tt_kv **kv_out);
@@ -31,6 +33,7 @@ typedef struct tt_batch_sequence {
     const int32_t *page;  /* page[ceil((position + n_rows) / TTK_PAGE)] */
     int64_t position;     /* of its first row */
     int64_t first_row, n_rows;
+    int64_t slot;         /* in [0, layout->max_batch_group): its own from its first row (position 0) to its last; recurrent layers keep their state there */
 } tt_batch_sequence;
 typedef struct tt_batch {
     int64_t T; /* rows in all */
@@ -52,11 +55,11 @@ typedef struct tt_attention_params {
  * MPI: collective on the world. Errors are agreed. */
 TT_API tt_status tt_attention_create(const tt_attention_params *params, tt_attention **attention_out);
 TT_API void tt_attention_destroy(tt_attention **attention);
-/* y[T][H] = attention of layer `layer` on the normed rows x[T][H]; appends the rows' keys and values to their pages first. All TP ranks get all of y.
+/* y[T][H] = what layer `layer` mixes from the rows x[T][H]; appends the rows' keys and values to their pages first, or moves its states on. All TP ranks get all of y.
  * MPI: collective on the TP group. Errors: those of tt_gather_exec. */
 TT_API tt_status tt_attention_forward(tt_attention *attention, int64_t layer, const tt_batch *batch, const float *x, float *y);
 /* Bytes of weights that one forward of all layers reads on this rank. */
 TT_API uint64_t tt_attention_weight_bytes(const tt_attention *attention);
-TT_API uint64_t tt_attention_kv_bytes_read(const tt_attention *attention); /* since create */
+TT_API uint64_t tt_attention_kv_bytes_read(const tt_attention *attention); /* since create; keys, values and states */
 
 #endif

@@ -38,7 +38,8 @@ typedef struct tt_tile {
     int64_t panel_begin, panel_end, row_begin, row_end;
 } tt_tile;
 TT_API tt_tile tt_linear_tile(int64_t panel_begin, int64_t panel_end, int64_t M, int thread_id, int n_threads);
-/* y[i] += x[i], i < n, spread over the stream. */
+/* y[i] += x[i], and y[i] = fmaf(scale, x[i], y[i]), i < n, spread over the stream. */
+TT_API void tt_axpy_run(tt_stream *compute, const char *name, float *y, float scale, const float *x, int64_t n);
 TT_API void tt_add_run(tt_stream *compute, const char *name, float *y, const float *x, int64_t n);
 /* Panels [panel_begin, panel_end) of the product, for work queues. */
 TT_API void tt_linear_panels(const tt_linear *linear, float *y, int64_t ldy, const float *x, int64_t ldx, int64_t M,

@@ -85,18 +85,29 @@ TT_API void tt_layout_deal(int64_t T, int tp, int tp_id, int64_t *begin_out, int
 /* Experts [begin, end) of a group under the linear placement: counts differ by at most one. */
 TT_API void tt_layout_experts(int64_t E, int n_groups, int group_id, int64_t *begin_out, int64_t *end_out);
 
+/* Heads of gated delta layers that a TP rank computes: value heads [value_begin, value_end), counts differ by at most one, none where
+ * tp exceeds them; and the key heads those need, which ranks may share. */
+typedef struct tt_delta_heads {
+    int64_t value_begin, value_end, key_begin, key_end;
+} tt_delta_heads;
+TT_API tt_delta_heads tt_layout_delta_heads(const tt_delta *delta, int tp, int tp_id);
+/* Floats of one sequence's state in one gated delta layer on such a rank: the heads' states, then the last conv - 1 inputs of the convolution. */
+TT_API int64_t tt_delta_state_floats(const tt_delta *delta, const tt_delta_heads *heads);
+
 /* Bytes that one rank will hold. */
 typedef struct tt_rank_memory {
     uint64_t dense_bytes;    /* attention, norms, embedding, head, dense FFN, shared experts, router */
     uint64_t expert_bytes;
-    uint64_t kv_bytes;
+    uint64_t kv_bytes;       /* pages, and the states of recurrent layers */
     uint64_t exchange_bytes; /* windows and message buffers of all handles */
     uint64_t work_bytes;     /* step workspace */
     uint64_t total_bytes;
 } tt_rank_memory;
 TT_API tt_status tt_plan_memory(const tt_model *model, const tt_layout *layout, int rank, tt_rank_memory *memory_out);
-/* KV bytes per token over all layers on one attention rank. */
+/* KV bytes per token over all attention layers on one attention rank. */
 TT_API uint64_t tt_plan_kv_bytes_per_token(const tt_arch *arch, const tt_layout *layout, int rank);
+/* Bytes of the states of recurrent layers for all sequences of a DP group, on one attention rank. */
+TT_API uint64_t tt_plan_state_bytes(const tt_arch *arch, const tt_layout *layout, int rank);
 /* Refuses a layout that cannot fit: available[n_nodes] bytes on each node, shared by its ranks; 0 = unknown. TT_ERR_FIT names the node,
  * the need, the room, and what would help (more ranks or nodes, less context). */
 TT_API tt_status tt_plan_check_fit(const tt_model *model, const tt_layout *layout, const uint64_t *available_bytes);

@@ -63,12 +63,13 @@ static void attend_part(void *arg, int thread_id, int n_threads)
         args.G = end - begin;
         args.Dk = job->Dk;
         args.Dv = job->Dv;
-        args.first = 0;
         args.last = attention->row_position[row];
+        args.first = tti_first_visible(job->layer, args.last);
+        args.sink = job->sinks ? job->sinks + set_begin + begin : NULL;
         args.scale = attention->arch->softmax_scale;
         args.work = attention->attend_work + thread_id * attention->attend_floats;
         ttk.attend(&args);
-        keys += (uint64_t)args.last + 1;
+        keys += (uint64_t)(args.last - args.first + 1);
     }
     atomic_fetch_add_explicit(&pass->keys_read, keys, memory_order_relaxed);
 }

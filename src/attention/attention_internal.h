@@ -5,11 +5,13 @@
 #include "tutti/memory.h"
 
 /* ---- kv.c ----
- * One buffer: part [layer][page], each part `page_elements` long. Within a GQA part, KV head h has its 16 keys, then its 16 values; a
+ * One buffer: part [attention layer][page], each part `page_elements` long. Within a GQA part, KV head h has its 16 keys, then its 16 values; a
  * latent part is 16 rows of [c | rotary key]. */
 struct tt_kv {
     ttk_dtype type;
-    int64_t L, n_pages, page_elements;
+    int64_t n_layers; /* that cache keys */
+    int64_t *ordinal; /* ordinal[L]: which of them a layer is; -1 for others */
+    int64_t n_pages, page_elements;
     void *data;
     size_t bytes;
     int32_t *references; /* references[n_pages] */
@@ -20,14 +22,30 @@ void *tti_kv_page(const tt_kv *kv, int64_t layer, int32_t page);
 /* Rounds n floats to the cache's type at element `at` of a page. */
 void tti_kv_store(const tt_kv *kv, void *page, int64_t at, const float *x, int64_t n);
 
-/* ---- the weights of one layer on this rank ---- */
+enum { TTI_MAX_TAPS = 16 }; /* of a gated delta layer's convolution */
+
+/* ---- weights.c: the weights of one layer on this rank ---- */
+
+/* Owned; x NULL and n 0 where the model has none. */
+typedef struct tti_vector {
+    float *x;
+    int64_t n;
+} tti_vector;
+
 typedef struct tti_attention_layer {
-    tt_linear q, k, v;       /* GQA; MLA without low rank: q */
+    tt_linear q, k, v;       /* GQA; MLA without low rank: q; gated delta net: what its convolution reads */
+    tt_linear gate;          /* GQA: of head outputs; gated delta net: z */
     tt_linear q_a, q_b, kv_a; /* MLA */
     tt_linear *wk, *wv;      /* MLA, per local head: [kv_rank][nope], [v_dim][kv_rank] */
+    tt_linear beta, decay;   /* gated delta net: [local value heads][H] */
     tt_linear o;             /* columns of this TP rank */
-    float *q_norm, *k_norm;  /* GQA */
-    float *q_a_norm, *kv_a_norm; /* MLA */
+    tti_vector q_norm, k_norm;  /* GQA */
+    tti_vector sinks;           /* GQA: of local heads */
+    tti_vector q_a_norm, kv_a_norm; /* MLA */
+    tti_vector conv;            /* gated delta net: [taps][channels] */
+    tti_vector decay_bias, decay_rate; /* of all value heads */
+    tti_vector delta_norm;      /* [Dv] */
+    float *state;               /* gated delta net: [slot][state_floats] */
 } tti_attention_layer;
 
 struct tt_attention {
@@ -41,17 +59,28 @@ struct tt_attention {
     tt_gather *gather;          /* TP group */
     int64_t n_heads, n_kv;      /* local */
     int64_t head_width;         /* of the output of one head: D or v_dim */
-    int64_t q_width;            /* row of q: all projected heads */
+    int64_t q_width;            /* MLA: row of q, all local heads */
     int64_t key_width;          /* MLA: kv_rank + rope_dim */
-    float *cos, *sin;           /* [context][rope.dim / 2] */
+    tt_delta_heads delta_heads; /* local heads of gated delta layers */
+    int64_t channels;           /* of their convolution: local q, k, v */
+    int64_t state_floats;       /* of one sequence in one gated delta layer */
+    int64_t heads_stride;       /* elements from row to row of heads, of any layer at most */
+    tti_vector cos, sin;        /* [context][rope.dim / 2] */
+    tti_vector query_scale;     /* [context]; of layers with scale_queries */
     /* step work, sized for max_rows_group rows */
     tt_arena arena;
-    float *q, *k, *v;           /* [T][q_width], [T][n_kv * D] x2 */
+    float *q, *k, *v;           /* [T][row of q], [T][row of k], [T][n_kv * D] */
+    float *gate;                /* GQA: [T][n_heads * D] */
     float *q_low;               /* MLA: [T][q_rank] */
     float *latent;              /* MLA: [T][key_width] */
     float *q_full, *o_low;      /* MLA: [T][n_heads][key_width], [T][n_heads][kv_rank] */
-    float *heads;               /* [T][Nq * head_width]: outputs of all TP ranks' heads */
-    const void **page_table;    /* [max sequences' pages in all] of the layer at hand */
+    float *mixed, *convolved;   /* gated delta net: [T][channels], before and after the convolution */
+    float *z;                   /* [T][local value heads * Dv] */
+    float *beta, *decay;        /* [T][local value heads] */
+    float *zeros;               /* [channels]: inputs before position 0 */
+    float *q_unit, *k_unit;     /* [Dk]: all equal, see delta.c */
+    float *heads;               /* [T][all TP ranks' heads]: their outputs */
+    const void **page_table;    /* [max sequences' pages in all] of the layer at hand; invisible pages are not filled in */
     int64_t *page_begin;        /* [max sequences] */
     int64_t *row_sequence;      /* [T] */
     int64_t *row_position;      /* [T] */
@@ -59,16 +88,42 @@ struct tt_attention {
     int64_t attend_floats;
     int64_t page_table_size;
     uint64_t weight_bytes;
-    uint64_t kv_bytes_read;
+    uint64_t kv_bytes_read;     /* and states */
 };
 
-/* ---- one file per kind of attention: from normed rows x[T][H] to this rank's columns of heads[T][..] ---- */
+/* Loads layer[l] of this rank; counts into weight_bytes. */
+tt_status tti_attention_load_layer(tt_attention *attention, tt_load_params *load, int64_t l);
+void tti_attention_free_layer(tti_attention_layer *layer, int64_t n_heads);
+void tti_vector_free(tti_vector *vector);
+
+/* The norm of q and k spans all heads there, so every TP rank projects them all. */
+static inline bool tti_norm_is_whole(const tt_arch *arch, int64_t layer)
+{
+    return arch->qk_norm == TT_QK_NORM_WHOLE && arch->layer[layer].qk_norm;
+}
+/* The first position that a query at `position` sees. */
+static inline int64_t tti_first_visible(const tt_layer *layer, int64_t position)
+{
+    int64_t first = layer->window > 0 && position >= layer->window ? position - layer->window + 1 : 0;
+    int64_t chunk = layer->chunk > 0 ? position / layer->chunk * layer->chunk : 0;
+    return first > chunk ? first : chunk;
+}
+
+/* ---- tables.c: what depends on positions alone, made with the C library and compared between ranks ---- */
+tt_status tti_attention_make_tables(tt_attention *attention);
+/* MPI: collective; ranks without attention role pass nothing. Errors: TT_ERR_MISMATCH. */
+tt_status tti_attention_agree_on_tables(tt_attention *attention);
+
+/* ---- one file per kind of mixer: from normed rows x[T][H] to this rank's columns of heads[T][..] ---- */
 void tti_gqa_heads(tt_attention *attention, int64_t layer, const tt_batch *batch, const float *x);
 void tti_mla_heads(tt_attention *attention, int64_t layer, const tt_batch *batch, const float *x);
+void tti_delta_heads(tt_attention *attention, int64_t layer, const tt_batch *batch, const float *x);
 
 /* ---- attend.c ---- */
-/* Describes the attention of all rows: n_groups sets of heads that share keys. */
+/* Describes the attention of all rows: sets of heads that share keys. */
 typedef struct tti_attend_job {
+    const tt_layer *layer; /* what is visible */
+    const float *sinks;    /* [local heads] or NULL */
     const float *q;      /* row t, head h at q + t*q_row + h*q_head */
     int64_t q_row, q_head;
     float *out;          /* likewise */

@@ -1,4 +1,4 @@
-/* gqa.c - grouped-query attention: project, normalise, rotate, store keys and values, attend.
+/* gqa.c - grouped-query attention: project, normalise, rotate, store keys and values, attend, gate.
  * With a norm over the whole projection (TT_QK_NORM_WHOLE) every TP rank projects all heads, since the norm needs them all. */
 #include "attention_internal.h"
 
@@ -6,8 +6,8 @@ typedef struct prepare_task {
     tt_attention *attention;
     int64_t layer;
     const tt_batch *batch;
-    int64_t q_first, k_first; /* element of the first local head in a row of q, of k */
-    int64_t q_width, k_width; /* of a row of q, of k and v */
+    bool whole;               /* rows of q and k hold all TP ranks' heads */
+    int64_t q_first, k_first; /* the first local head in a row of q, of k */
 } prepare_task;
 
 static void clip(float *x, int64_t n, float limit)
@@ -17,37 +17,71 @@ static void clip(float *x, int64_t n, float limit)
     }
 }
 
+/* Norm of n heads or, if whole, of all of the row at once. */
+static void normalise(const prepare_task *task, float *x, int64_t n_heads, const float *weight)
+{
+    const tt_arch *arch = task->attention->arch;
+    int64_t width = task->whole ? n_heads * arch->D : arch->D;
+    ttk.rmsnorm_f32(x, width, x, width, weight, task->whole ? 1 : n_heads, width, arch->norm_eps);
+}
+
+static void rotate(const prepare_task *task, float *x, int64_t n_heads, int64_t position)
+{
+    const tt_attention *attention = task->attention;
+    const tt_rope *rope = &attention->arch->rope;
+    int64_t half = rope->dim / 2;
+    ttk.rope_f32(x, n_heads, attention->arch->D, rope->dim, attention->cos.x + position * half,
+                 attention->sin.x + position * half, rope->interleaved);
+}
+
+/* Norm, clipping and rotation of a row of q or k, of which [first, first + n_local) heads are this rank's. Without a norm over the whole row it
+ * holds just those. */
+static void prepare_heads(const prepare_task *task, float *x, int64_t n_heads, int64_t n_local, int64_t first,
+                          const float *weight, int64_t position)
+{
+    const tt_arch *arch = task->attention->arch;
+    const tt_layer *kind = &arch->layer[task->layer];
+    bool has_norm = arch->qk_norm != TT_QK_NORM_NONE && kind->qk_norm;
+    float *local = x + first * arch->D;
+    if (has_norm && !arch->qk_norm_after_rope) {
+        normalise(task, x, n_heads, weight);
+    }
+    if (arch->clip_qkv > 0.0f) {
+        clip(local, n_local * arch->D, arch->clip_qkv);
+    }
+    if (has_norm && arch->qk_norm_after_rope) {
+        if (kind->rope) {
+            rotate(task, x, n_heads, position);
+        }
+        normalise(task, x, n_heads, weight);
+    } else if (kind->rope) {
+        rotate(task, local, n_local, position);
+    }
+}
+
 /* Norms, clipping and rotation of one row's q and k; then its keys and values go to their page. */
 static void prepare_row(const prepare_task *task, int64_t t)
 {
     tt_attention *attention = task->attention;
     const tt_arch *arch = attention->arch;
     const tti_attention_layer *layer = &attention->layer[task->layer];
-    int64_t D = arch->D, n_kv = attention->n_kv;
-    float *q = attention->q + t * task->q_width, *k = attention->k + t * task->k_width;
+    int64_t D = arch->D, n_heads = attention->n_heads, n_kv = attention->n_kv;
+    int64_t position = attention->row_position[t];
+    float *q = attention->q + t * layer->q.N, *k = attention->k + t * layer->k.N;
     float *v = attention->v + t * n_kv * D;
-    if (arch->qk_norm == TT_QK_NORM_WHOLE) {
-        ttk.rmsnorm_f32(q, task->q_width, q, task->q_width, layer->q_norm, 1, task->q_width,
-                        arch->norm_eps);
-        ttk.rmsnorm_f32(k, task->k_width, k, task->k_width, layer->k_norm, 1, task->k_width,
-                        arch->norm_eps);
-    }
-    q += task->q_first;
-    k += task->k_first;
-    if (arch->qk_norm == TT_QK_NORM_HEAD) {
-        ttk.rmsnorm_f32(q, D, q, D, layer->q_norm, attention->n_heads, D, arch->norm_eps);
-        ttk.rmsnorm_f32(k, D, k, D, layer->k_norm, n_kv, D, arch->norm_eps);
-    }
+    prepare_heads(task, q, layer->q.N / D, n_heads, task->q_first, layer->q_norm.x, position);
+    prepare_heads(task, k, layer->k.N / D, n_kv, task->k_first, layer->k_norm.x, position);
+    q += task->q_first * D;
+    k += task->k_first * D;
     if (arch->clip_qkv > 0.0f) {
-        clip(q, attention->n_heads * D, arch->clip_qkv);
-        clip(k, n_kv * D, arch->clip_qkv);
         clip(v, n_kv * D, arch->clip_qkv);
     }
-    int64_t position = attention->row_position[t], half = arch->rope.dim / 2;
-    const float *cos = attention->cos + position * half, *sin = attention->sin + position * half;
-    ttk.rope_f32(q, attention->n_heads, D, arch->rope.dim, cos, sin, arch->rope.interleaved);
-    ttk.rope_f32(k, n_kv, D, arch->rope.dim, cos, sin, arch->rope.interleaved);
-
+    if (arch->layer[task->layer].scale_queries) {
+        float scale = attention->query_scale.x[position];
+        for (int64_t i = 0; i < n_heads * D; i++) {
+            q[i] *= scale;
+        }
+    }
     const tt_batch_sequence *sequence = &task->batch->sequence[attention->row_sequence[t]];
     void *page = tti_kv_page(attention->kv, task->layer, sequence->page[position / TTK_PAGE]);
     int64_t token = position % TTK_PAGE;
@@ -68,25 +102,36 @@ static void prepare_part(void *arg, int thread_id, int n_threads)
     }
 }
 
-void tti_gqa_heads(tt_attention *attention, int64_t layer_id, const tt_batch *batch, const float *x)
+/* heads *= sigmoid(gate), both of local heads. */
+static void gate_part(void *arg, int thread_id, int n_threads)
+{
+    const prepare_task *task = arg;
+    tt_attention *attention = task->attention;
+    int64_t D = attention->arch->D, n_heads = attention->n_heads, begin, end;
+    tt_split(task->batch->T * n_heads, n_threads, thread_id, &begin, &end);
+    ttk.sigmoid_f32(attention->gate + begin * D, (end - begin) * D);
+    for (int64_t i = begin; i < end; i++) {
+        const float *gate = attention->gate + i * D;
+        float *out = attention->heads + i / n_heads * attention->arch->Nq * D +
+                     (attention->role->head_begin + i % n_heads) * D;
+        for (int64_t d = 0; d < D; d++) {
+            out[d] *= gate[d];
+        }
+    }
+}
+
+static void attend(tt_attention *attention, const prepare_task *task)
 {
     const tt_arch *arch = attention->arch;
-    const tti_attention_layer *layer = &attention->layer[layer_id];
-    const tt_rank_role *role = attention->role;
-    int64_t T = batch->T, D = arch->D;
-    bool whole = arch->qk_norm == TT_QK_NORM_WHOLE;
-    tt_linear_run(&layer->q, attention->compute, "q", attention->q, layer->q.N, x, arch->H, T);
-    tt_linear_run(&layer->k, attention->compute, "k", attention->k, layer->k.N, x, arch->H, T);
-    tt_linear_run(&layer->v, attention->compute, "v", attention->v, layer->v.N, x, arch->H, T);
-    prepare_task task = {attention, layer_id, batch, whole ? role->head_begin * D : 0,
-                         whole ? role->kv_begin * D : 0, layer->q.N, layer->k.N};
-    tt_stream_run(attention->compute, "rotate and store", prepare_part, &task);
-
+    const tti_attention_layer *layer = &attention->layer[task->layer];
+    int64_t D = arch->D;
     tti_attend_job job = {0};
-    job.q = attention->q + task.q_first;
+    job.layer = &arch->layer[task->layer];
+    job.sinks = layer->sinks.x;
+    job.q = attention->q + task->q_first * D;
     job.q_row = layer->q.N;
     job.q_head = D;
-    job.out = attention->heads + role->head_begin * D;
+    job.out = attention->heads + attention->role->head_begin * D;
     job.out_row = arch->Nq * D;
     job.out_head = D;
     job.Dk = D;
@@ -97,5 +142,24 @@ void tti_gqa_heads(tt_attention *attention, int64_t layer_id, const tt_batch *ba
     job.k_stride = D;
     job.v_offset = TTK_PAGE * D;
     job.v_stride = D;
-    tti_attend_rows(attention, batch, &job);
+    tti_attend_rows(attention, task->batch, &job);
+}
+
+void tti_gqa_heads(tt_attention *attention, int64_t layer_id, const tt_batch *batch, const float *x)
+{
+    const tt_arch *arch = attention->arch;
+    const tti_attention_layer *layer = &attention->layer[layer_id];
+    int64_t T = batch->T;
+    bool whole = tti_norm_is_whole(arch, layer_id);
+    prepare_task task = {attention, layer_id, batch, whole, whole ? attention->role->head_begin : 0,
+                         whole ? attention->role->kv_begin : 0};
+    tt_linear_run(&layer->q, attention->compute, "q", attention->q, layer->q.N, x, arch->H, T);
+    tt_linear_run(&layer->k, attention->compute, "k", attention->k, layer->k.N, x, arch->H, T);
+    tt_linear_run(&layer->v, attention->compute, "v", attention->v, layer->v.N, x, arch->H, T);
+    tt_stream_run(attention->compute, "rotate and store", prepare_part, &task);
+    attend(attention, &task);
+    if (arch->attention_gate) {
+        tt_linear_run(&layer->gate, attention->compute, "gate", attention->gate, layer->gate.N, x, arch->H, T);
+        tt_stream_run(attention->compute, "gate heads", gate_part, &task);
+    }
 }

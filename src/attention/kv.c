@@ -1,4 +1,4 @@
-/* kv.c - the pool of KV pages. A page holds TTK_PAGE tokens of one sequence for every layer; pages are reference counted. The lowest free page
+/* kv.c - the pool of KV pages. A page holds TTK_PAGE tokens of one sequence for every attention layer; pages are reference counted. The lowest free page
  * is taken first, so that all ranks of a TP group, who see the same requests, choose alike. */
 #include "attention_internal.h"
 #include <stdlib.h>
@@ -11,19 +11,22 @@ tt_status tt_kv_create(const tt_arch *arch, const tt_layout *layout, int rank, i
     tt_kv *kv = calloc(1, sizeof(*kv));
     TT_CHECK(kv, TT_ERR_NOMEM, "no memory for the KV cache");
     kv->type = layout->kv == TT_KV_BF16 ? TTK_BF16 : TTK_F32;
-    kv->L = arch->L;
+    kv->ordinal = calloc((size_t)arch->L + 1, sizeof(*kv->ordinal));
+    for (int64_t l = 0; kv->ordinal && l < arch->L; l++) {
+        kv->ordinal[l] = arch->layer[l].mixer == TT_MIXER_ATTENTION ? kv->n_layers++ : -1;
+    }
     kv->n_pages = role->dp_id >= 0 ? layout->kv_pages : 0;
     kv->n_free = kv->n_pages;
     int64_t token_elements = arch->attention == TT_ATTENTION_MLA
                                  ? arch->kv_rank + arch->rope_dim
                                  : 2 * (role->kv_end - role->kv_begin) * arch->D;
     kv->page_elements = TTK_PAGE * token_elements;
-    kv->bytes = (size_t)kv->L * (size_t)kv->n_pages * (size_t)kv->page_elements *
+    kv->bytes = (size_t)kv->n_layers * (size_t)kv->n_pages * (size_t)kv->page_elements *
                 ttk_dtype_bytes(kv->type);
     tt_status st = tt_memory_alloc("the KV cache", kv->bytes, node, &kv->data);
     if (st == TT_OK) {
         kv->references = calloc((size_t)kv->n_pages + 1, sizeof(*kv->references));
-        st = kv->references ? TT_OK : TT_FAIL(TT_ERR_NOMEM, "no memory for the KV page table");
+        st = kv->references && kv->ordinal ? TT_OK : TT_FAIL(TT_ERR_NOMEM, "no memory for the KV page table");
     }
     if (st != TT_OK) {
         tt_kv_destroy(&kv);
@@ -39,6 +42,7 @@ void tt_kv_destroy(tt_kv **kv_ptr)
     if (kv) {
         tt_memory_free(kv->data, kv->bytes);
         free(kv->references);
+        free(kv->ordinal);
         free(kv);
         *kv_ptr = NULL;
     }
@@ -90,7 +94,8 @@ void tt_kv_release(tt_kv *kv, const int32_t *page, int64_t n)
 
 void *tti_kv_page(const tt_kv *kv, int64_t layer, int32_t page)
 {
-    size_t part = (size_t)layer * (size_t)kv->n_pages + (size_t)page;
+    TT_ASSERT(kv->ordinal[layer] >= 0);
+    size_t part = (size_t)kv->ordinal[layer] * (size_t)kv->n_pages + (size_t)page;
     return (unsigned char *)kv->data +
            part * (size_t)kv->page_elements * ttk_dtype_bytes(kv->type);
 }

@@ -12,6 +12,19 @@ typedef struct mla_task {
     const tt_batch *batch;
 } mla_task;
 
+/* The norm between the two low-rank products of q. */
+static void query_norm_part(void *arg, int thread_id, int n_threads)
+{
+    const mla_task *task = arg;
+    tt_attention *attention = task->attention;
+    const tt_arch *arch = attention->arch;
+    int64_t begin, end, rank = arch->q_rank;
+    tt_split(task->batch->T, n_threads, thread_id, &begin, &end);
+    float *q_low = attention->q_low + begin * rank;
+    ttk.rmsnorm_f32(q_low, rank, q_low, rank, attention->layer[task->layer].q_a_norm.x, end - begin,
+                    rank, arch->mla_norm_eps);
+}
+
 /* The latent of each row: norm, rotation, store. */
 static void latent_part(void *arg, int thread_id, int n_threads)
 {
@@ -24,10 +37,12 @@ static void latent_part(void *arg, int thread_id, int n_threads)
     for (int64_t t = begin; t < end; t++) {
         float *latent = attention->latent + t * attention->key_width;
         int64_t position = attention->row_position[t];
-        ttk.rmsnorm_f32(latent, r, latent, r, layer->kv_a_norm, 1, r, arch->mla_norm_eps);
-        ttk.rope_f32(latent + r, 1, arch->rope_dim, arch->rope_dim,
-                     attention->cos + position * half, attention->sin + position * half,
-                     arch->rope.interleaved);
+        ttk.rmsnorm_f32(latent, r, latent, r, layer->kv_a_norm.x, 1, r, arch->mla_norm_eps);
+        if (arch->layer[task->layer].rope) {
+            ttk.rope_f32(latent + r, 1, arch->rope_dim, arch->rope_dim,
+                         attention->cos.x + position * half, attention->sin.x + position * half,
+                         arch->rope.interleaved);
+        }
         const tt_batch_sequence *sequence = &task->batch->sequence[attention->row_sequence[t]];
         void *page = tti_kv_page(attention->kv, task->layer, sequence->page[position / TTK_PAGE]);
         tti_kv_store(attention->kv, page, position % TTK_PAGE * attention->key_width, latent,
@@ -57,9 +72,11 @@ static void absorb_query_part(void *arg, int thread_id, int n_threads)
             int64_t position = attention->row_position[t + i];
             memcpy(rotary, q + i * attention->q_width + arch->nope_dim,
                    (size_t)arch->rope_dim * sizeof(float));
-            ttk.rope_f32(rotary, 1, arch->rope_dim, arch->rope_dim,
-                         attention->cos + position * half, attention->sin + position * half,
-                         arch->rope.interleaved);
+            if (arch->layer[task->layer].rope) {
+                ttk.rope_f32(rotary, 1, arch->rope_dim, arch->rope_dim,
+                             attention->cos.x + position * half, attention->sin.x + position * half,
+                             arch->rope.interleaved);
+            }
         }
         begin += n;
     }
@@ -95,8 +112,7 @@ void tti_mla_heads(tt_attention *attention, int64_t layer_id, const tt_batch *ba
     if (arch->q_rank > 0) {
         tt_linear_run(&layer->q_a, attention->compute, "q_a", attention->q_low, arch->q_rank, x,
                       arch->H, T);
-        ttk.rmsnorm_f32(attention->q_low, arch->q_rank, attention->q_low, arch->q_rank,
-                        layer->q_a_norm, T, arch->q_rank, arch->mla_norm_eps);
+        tt_stream_run(attention->compute, "query norm", query_norm_part, &task);
         tt_linear_run(&layer->q_b, attention->compute, "q_b", attention->q, attention->q_width,
                       attention->q_low, arch->q_rank, T);
     } else {
@@ -109,6 +125,7 @@ void tti_mla_heads(tt_attention *attention, int64_t layer_id, const tt_batch *ba
     tt_stream_run(attention->compute, "absorb query", absorb_query_part, &task);
 
     tti_attend_job job = {0};
+    job.layer = &arch->layer[layer_id];
     job.q = attention->q_full;
     job.q_row = attention->n_heads * attention->key_width;
     job.q_head = attention->key_width;

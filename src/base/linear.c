@@ -120,6 +120,8 @@ void tt_linear_run(const tt_linear *linear, tt_stream *compute, const char *name
 typedef struct add_task {
     float *y;
     const float *x;
+    float scale;
+    bool is_scaled;
     int64_t n;
 } add_task;
 
@@ -128,11 +130,21 @@ static void add_part(void *arg, int thread_id, int n_threads)
     const add_task *task = arg;
     int64_t begin, end;
     tt_split(task->n, n_threads, thread_id, &begin, &end);
-    ttk.add_f32(task->y + begin, task->x + begin, end - begin);
+    if (task->is_scaled) {
+        ttk.axpy_f32(task->y + begin, task->scale, task->x + begin, end - begin);
+    } else {
+        ttk.add_f32(task->y + begin, task->x + begin, end - begin);
+    }
 }
 
 void tt_add_run(tt_stream *compute, const char *name, float *y, const float *x, int64_t n)
 {
-    add_task task = {y, x, n};
+    add_task task = {y, x, 1.0f, false, n};
+    tt_stream_run(compute, name, add_part, &task);
+}
+
+void tt_axpy_run(tt_stream *compute, const char *name, float *y, float scale, const float *x, int64_t n)
+{
+    add_task task = {y, x, scale, true, n};
     tt_stream_run(compute, name, add_part, &task);
 }

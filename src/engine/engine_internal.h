@@ -89,6 +89,11 @@ typedef struct tti_admission {
     int64_t n_cancelled;
 } tti_admission;
 
+/* A norm of the trunk: weight[H], and bias[H] or NULL; owned. */
+typedef struct tti_norm {
+    float *weight, *bias;
+} tti_norm;
+
 struct tt_engine {
     const tt_model *model;
     const tt_arch *arch;
@@ -106,11 +111,12 @@ struct tt_engine {
     tt_moe *moe;
     tt_gather *row_gather; /* TP group: dealt rows, logits, tokens */
     /* weights of the trunk */
-    void *embedding;       /* [V][H] */
-    ttk_dtype embedding_type;
+    void *embedding;       /* [V][H], unpacked: as the numbers lie in the file */
+    ttk_unpacked embedding_rows; /* in it */
+    ttk_format embedding_format;
     size_t embedding_bytes;
-    float **attention_norm, **ffn_norm; /* [L][H] */
-    float *final_norm;
+    tti_norm *attention_norm, *ffn_norm; /* [L] */
+    tti_norm final_norm;
     tt_linear head;        /* columns of this TP rank */
     int64_t head_begin;    /* first of them */
     /* step state */
@@ -148,8 +154,10 @@ tt_status tti_trunk_load(tt_engine *engine, tt_load_params *load);
 tt_status tti_trunk_make_buffers(tt_engine *engine, int node);
 void tti_trunk_free(tt_engine *engine);
 void tti_trunk_embed(tt_engine *engine, const int32_t *token, int64_t T, float *x);
-/* h[T][H] = norm(x[T][H]), spread over threads. */
-void tti_trunk_norm(tt_engine *engine, const float *norm, const float *x, float *h, int64_t T);
+/* y[n][H] = norm(x[n][H]) by the caller alone; y may equal x. */
+void tti_norm_rows(const tt_arch *arch, const tti_norm *norm, float *y, const float *x, int64_t n);
+/* The same, spread over threads. */
+void tti_trunk_norm(tt_engine *engine, const tti_norm *norm, const float *x, float *h, int64_t T);
 
 /* ---- forward.c: the one forward loop ---- */
 /* x[T][H] after the last layer, before the final norm, of the schedule's batch. `mine` is this rank's status so far. */

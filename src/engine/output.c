@@ -56,8 +56,8 @@ static void norm_part(void *arg, int thread_id, int n_threads)
     int64_t H = engine->arch->H, begin, end;
     tt_split(task->n, n_threads, thread_id, &begin, &end);
     for (int64_t i = begin; i < end; i++) {
-        ttk.rmsnorm_f32(engine->head_x + i * H, H, engine->x + task->head[i].row * H, H,
-                        engine->final_norm, 1, H, engine->arch->norm_eps);
+        tti_norm_rows(engine->arch, &engine->final_norm, engine->head_x + i * H,
+                      engine->x + task->head[i].row * H, 1);
     }
 }
 
@@ -101,6 +101,9 @@ static void draw_part(void *arg, int thread_id, int n_threads)
         int32_t *token = &engine->head_token[task->first + i];
         engine->head_nll[i] = (double)NAN;
         *token = -1;
+        for (int64_t v = 0; engine->arch->logit_divisor != 1.0f && v < V; v++) {
+            logits[v] /= engine->arch->logit_divisor;
+        }
         if (sequence->score) {
             if (position + 1 < sequence->n_tokens) {
                 engine->head_nll[i] = tti_sampler_nll(logits, V, sequence->token[position + 1]);

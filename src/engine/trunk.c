@@ -7,19 +7,39 @@
 static tt_status load_embedding(tt_engine *engine, tt_load_params *load)
 {
     tt_tensor tensor = tt_model_tensor(load->model, TT_ROLE_EMBED, 0, 0);
-    bool is_bf16 = tensor.format.code == TTK_BF16;
-    engine->embedding_type = is_bf16 ? TTK_BF16 : TTK_F32;
-    engine->embedding_bytes =
-        (size_t)tensor.rows * (size_t)tensor.cols * ttk_dtype_bytes(engine->embedding_type);
+    engine->embedding_format = tensor.format;
+    engine->embedding_bytes = ttk_unpacked_bytes(&tensor.format, tensor.rows, tensor.cols);
     TT_TRY(tt_memory_alloc(tensor.name, engine->embedding_bytes, load->node, &engine->embedding));
-    if (is_bf16) {
-        ttk_unpacked rows;
-        TT_TRY(tt_model_read_rows(load->model, &tensor, 0, tensor.rows, engine->embedding, &rows));
-    } else {
-        TT_TRY(tt_model_read_f32(load->model, &tensor, 0, tensor.rows, engine->embedding));
-    }
+    TT_TRY(tt_model_read_rows(load->model, &tensor, 0, tensor.rows, engine->embedding,
+                              &engine->embedding_rows));
     load->read_bytes += tt_tensor_file_bytes(&tensor, tensor.rows);
     load->packed_bytes += engine->embedding_bytes;
+    return TT_OK;
+}
+
+/* The bias's role follows the weight's. */
+static tt_status load_norm(tt_engine *engine, tt_load_params *load, tt_role role, int64_t layer, tti_norm *norm)
+{
+    tt_tensor weight = tt_model_tensor(load->model, role, layer, 0);
+    TT_TRY(tt_load_vector(load, &weight, 0, engine->arch->H, &norm->weight));
+    if (engine->arch->norm == TT_NORM_LAYER) {
+        tt_tensor bias = tt_model_tensor(load->model, (tt_role)(role + 1), layer, 0);
+        TT_TRY(tt_load_vector(load, &bias, 0, engine->arch->H, &norm->bias));
+    }
+    return TT_OK;
+}
+
+static tt_status load_head(tt_engine *engine, tt_load_params *load)
+{
+    int64_t end;
+    tt_tensor head = tt_model_tensor(load->model, TT_ROLE_HEAD, 0, 0);
+    tt_layout_columns(engine->arch->V, engine->layout->tp, engine->role->tp_id,
+                      &engine->head_begin, &end);
+    TT_TRY(tt_load_linear(load, &head, engine->head_begin, end - engine->head_begin, &engine->head));
+    if (engine->arch->head_bias) {
+        tt_tensor bias = tt_model_tensor(load->model, TT_ROLE_HEAD_BIAS, 0, 0);
+        TT_TRY(tt_load_vector(load, &bias, engine->head_begin, end - engine->head_begin, &engine->head.bias));
+    }
     return TT_OK;
 }
 
@@ -28,23 +48,17 @@ tt_status tti_trunk_load(tt_engine *engine, tt_load_params *load)
     if (engine->role->dp_id < 0) {
         return TT_OK;
     }
-    int64_t L = engine->arch->L, H = engine->arch->H, end;
+    int64_t L = engine->arch->L;
     TT_TRY(load_embedding(engine, load));
-    engine->attention_norm = calloc((size_t)L, sizeof(float *));
-    engine->ffn_norm = calloc((size_t)L, sizeof(float *));
+    engine->attention_norm = calloc((size_t)L + 1, sizeof(*engine->attention_norm));
+    engine->ffn_norm = calloc((size_t)L + 1, sizeof(*engine->ffn_norm));
     TT_CHECK(engine->attention_norm && engine->ffn_norm, TT_ERR_NOMEM, "no memory for norms");
     for (int64_t l = 0; l < L; l++) {
-        tt_tensor norm = tt_model_tensor(load->model, TT_ROLE_ATTENTION_NORM, l, 0);
-        TT_TRY(tt_load_vector(load, &norm, 0, H, &engine->attention_norm[l]));
-        norm = tt_model_tensor(load->model, TT_ROLE_FFN_NORM, l, 0);
-        TT_TRY(tt_load_vector(load, &norm, 0, H, &engine->ffn_norm[l]));
+        TT_TRY(load_norm(engine, load, TT_ROLE_ATTENTION_NORM, l, &engine->attention_norm[l]));
+        TT_TRY(load_norm(engine, load, TT_ROLE_FFN_NORM, l, &engine->ffn_norm[l]));
     }
-    tt_tensor norm = tt_model_tensor(load->model, TT_ROLE_FINAL_NORM, 0, 0);
-    TT_TRY(tt_load_vector(load, &norm, 0, H, &engine->final_norm));
-    tt_tensor head = tt_model_tensor(load->model, TT_ROLE_HEAD, 0, 0);
-    tt_layout_columns(engine->arch->V, engine->layout->tp, engine->role->tp_id,
-                      &engine->head_begin, &end);
-    return tt_load_linear(load, &head, engine->head_begin, end - engine->head_begin, &engine->head);
+    TT_TRY(load_norm(engine, load, TT_ROLE_FINAL_NORM, 0, &engine->final_norm));
+    return load_head(engine, load);
 }
 
 static void take_all(tt_engine *engine, tt_arena *arena)
@@ -75,46 +89,88 @@ tt_status tti_trunk_make_buffers(tt_engine *engine, int node)
     return TT_OK;
 }
 
+static void free_norm(const tt_engine *engine, tti_norm *norm)
+{
+    size_t bytes = (size_t)engine->arch->H * sizeof(float);
+    tt_memory_free(norm->weight, bytes);
+    tt_memory_free(norm->bias, bytes);
+}
+
 void tti_trunk_free(tt_engine *engine)
 {
-    size_t norm_bytes = (size_t)engine->arch->H * sizeof(float);
     tt_memory_free(engine->embedding, engine->embedding_bytes);
     for (int64_t l = 0; l < engine->arch->L; l++) {
         if (engine->attention_norm) {
-            tt_memory_free(engine->attention_norm[l], norm_bytes);
+            free_norm(engine, &engine->attention_norm[l]);
         }
         if (engine->ffn_norm) {
-            tt_memory_free(engine->ffn_norm[l], norm_bytes);
+            free_norm(engine, &engine->ffn_norm[l]);
         }
     }
     free(engine->attention_norm);
     free(engine->ffn_norm);
-    tt_memory_free(engine->final_norm, norm_bytes);
+    free_norm(engine, &engine->final_norm);
     tt_linear_fini(&engine->head);
     tt_arena_fini(&engine->arena);
 }
 
+/* ---- embedding ---- */
+
 typedef struct row_task {
     const tt_engine *engine;
     const int32_t *token;
-    const float *norm, *x;
+    const tti_norm *norm;
+    const float *x;
     float *y;
     int64_t n;
 } row_task;
+
+/* Row `row` of the unpacked rows, as rows of one. */
+static ttk_unpacked embedding_row(const tt_engine *engine, int64_t row)
+{
+    const ttk_format *format = &engine->embedding_format;
+    int64_t H = engine->arch->H;
+    ttk_unpacked rows = engine->embedding_rows, one = rows;
+    one.code = (const unsigned char *)rows.code + (size_t)(row * H) * ttk_dtype_bytes(format->code);
+    if (ttk_format_is_plain(format)) {
+        return one;
+    }
+    int64_t groups = (H + format->group - 1) / format->group;
+    size_t scales = (size_t)(row * groups) * ttk_dtype_bytes(format->scale);
+    one.scale = (const unsigned char *)rows.scale + scales;
+    if (rows.shift) {
+        one.shift = (const unsigned char *)rows.shift +
+                    (format->shift == TTK_SHIFT_ZERO ? (size_t)(row * groups) : scales);
+    }
+    if (rows.super_scale) {
+        int64_t supers = (groups + format->super - 1) / format->super;
+        one.super_scale = (const uint16_t *)rows.super_scale + row * supers;
+        if (rows.super_shift) {
+            one.super_shift = (const uint16_t *)rows.super_shift + row * supers;
+        }
+    }
+    return one;
+}
 
 static void embed_part(void *arg, int thread_id, int n_threads)
 {
     const row_task *task = arg;
     const tt_engine *engine = task->engine;
+    float scale = engine->arch->embedding_scale;
     int64_t H = engine->arch->H, begin, end;
     tt_split(task->n, n_threads, thread_id, &begin, &end);
     for (int64_t t = begin; t < end; t++) {
-        int64_t at = (int64_t)task->token[t] * H;
-        if (engine->embedding_type == TTK_BF16) {
-            ttk.bf16_to_f32(task->y + t * H, (const ttk_bf16 *)engine->embedding + at, H);
+        float *y = task->y + t * H;
+        ttk_unpacked row = embedding_row(engine, task->token[t]);
+        if (engine->embedding_format.code == TTK_BF16) {
+            ttk.bf16_to_f32(y, row.code, H);
+        } else if (engine->embedding_format.code == TTK_F32) {
+            memcpy(y, row.code, (size_t)H * sizeof(float));
         } else {
-            memcpy(task->y + t * H, (const float *)engine->embedding + at,
-                   (size_t)H * sizeof(float));
+            ttk_unpacked_to_f32(&engine->embedding_format, &row, 1, H, y);
+        }
+        for (int64_t h = 0; scale != 1.0f && h < H; h++) {
+            y[h] *= scale;
         }
     }
 }
@@ -124,9 +180,20 @@ void tti_trunk_embed(tt_engine *engine, const int32_t *token, int64_t T, float *
     tt_span span = tt_span_begin(TT_PHASE_EMBED, "embed");
     row_task task = {engine, token, NULL, NULL, x, T};
     tt_stream_run(engine->compute, "embed", embed_part, &task);
-    uint64_t bytes = (uint64_t)T * (uint64_t)engine->arch->H * ttk_dtype_bytes(engine->embedding_type);
+    uint64_t bytes = (uint64_t)T * (engine->embedding_bytes / (uint64_t)engine->arch->V);
     engine->trunk_bytes_read += bytes;
     tt_span_end(&span, bytes);
+}
+
+/* ---- norms ---- */
+
+void tti_norm_rows(const tt_arch *arch, const tti_norm *norm, float *y, const float *x, int64_t n)
+{
+    if (arch->norm == TT_NORM_LAYER) {
+        ttk.layernorm_f32(y, arch->H, x, arch->H, norm->weight, norm->bias, n, arch->H, arch->norm_eps);
+    } else {
+        ttk.rmsnorm_f32(y, arch->H, x, arch->H, norm->weight, n, arch->H, arch->norm_eps);
+    }
 }
 
 static void norm_part(void *arg, int thread_id, int n_threads)
@@ -134,11 +201,10 @@ static void norm_part(void *arg, int thread_id, int n_threads)
     const row_task *task = arg;
     int64_t H = task->engine->arch->H, begin, end;
     tt_split(task->n, n_threads, thread_id, &begin, &end);
-    ttk.rmsnorm_f32(task->y + begin * H, H, task->x + begin * H, H, task->norm, end - begin, H,
-                    task->engine->arch->norm_eps);
+    tti_norm_rows(task->engine->arch, task->norm, task->y + begin * H, task->x + begin * H, end - begin);
 }
 
-void tti_trunk_norm(tt_engine *engine, const float *norm, const float *x, float *h, int64_t T)
+void tti_trunk_norm(tt_engine *engine, const tti_norm *norm, const float *x, float *h, int64_t T)
 {
     row_task task = {engine, NULL, norm, x, h, T};
     tt_stream_run(engine->compute, "norm", norm_part, &task);

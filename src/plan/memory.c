@@ -43,6 +43,12 @@ static uint64_t matrix(const view *v, tt_role role, int64_t layer, int64_t exper
     return tensor.name ? tt_plan_packed_bytes(v->layout->weights, &tensor.format, rows, cols) : 0;
 }
 
+/* The same for rows taken as columns, [cols][rows] of the file. */
+static uint64_t transposed(const view *v, tt_role role, int64_t layer, int64_t rows, int64_t cols)
+{
+    return matrix(v, role, layer, 0, rows, cols);
+}
+
 /* `n` elements of a norm or bias, which are kept as f32; 0 if the model has no such tensor. */
 static uint64_t vector(const view *v, tt_role role, int64_t layer, int64_t n)
 {
@@ -62,9 +68,10 @@ static int64_t tp_columns(const view *v, int64_t total)
 static uint64_t gqa_bytes(const view *v, int64_t layer)
 {
     const tt_arch *a = v->arch;
-    bool whole = a->qk_norm == TT_QK_NORM_WHOLE; /* a norm over all heads needs all of them here */
-    int64_t n_kv = v->role->kv_end - v->role->kv_begin;
-    int64_t q_rows = (whole ? a->Nq : v->role->head_end - v->role->head_begin) * a->D;
+    /* A norm over all heads needs all of them here. */
+    bool whole = a->qk_norm == TT_QK_NORM_WHOLE && a->layer[layer].qk_norm;
+    int64_t n_kv = v->role->kv_end - v->role->kv_begin, n_heads = v->role->head_end - v->role->head_begin;
+    int64_t q_rows = (whole ? a->Nq : n_heads) * a->D;
     int64_t k_rows = (whole ? a->Nkv : n_kv) * a->D;
     int64_t v_rows = n_kv * a->D;
     uint64_t bytes = matrix(v, TT_ROLE_Q, layer, 0, q_rows, a->H);
@@ -73,8 +80,16 @@ static uint64_t gqa_bytes(const view *v, int64_t layer)
     bytes = tti_plan_add(bytes, vector(v, TT_ROLE_Q_BIAS, layer, q_rows));
     bytes = tti_plan_add(bytes, vector(v, TT_ROLE_K_BIAS, layer, k_rows));
     bytes = tti_plan_add(bytes, vector(v, TT_ROLE_V_BIAS, layer, v_rows));
-    bytes = tti_plan_add(bytes, vector(v, TT_ROLE_Q_NORM, layer, whole ? q_rows : a->D));
-    bytes = tti_plan_add(bytes, vector(v, TT_ROLE_K_NORM, layer, whole ? k_rows : a->D));
+    if (a->attention_gate) {
+        bytes = tti_plan_add(bytes, matrix(v, TT_ROLE_Q_GATE, layer, 0, n_heads * a->D, a->H));
+    }
+    if (a->sinks) {
+        bytes = tti_plan_add(bytes, vector(v, TT_ROLE_SINKS, layer, n_heads));
+    }
+    if (a->qk_norm != TT_QK_NORM_NONE && a->layer[layer].qk_norm) {
+        bytes = tti_plan_add(bytes, vector(v, TT_ROLE_Q_NORM, layer, whole ? q_rows : a->D));
+        bytes = tti_plan_add(bytes, vector(v, TT_ROLE_K_NORM, layer, whole ? k_rows : a->D));
+    }
     return tti_plan_add(bytes, matrix(v, TT_ROLE_O, layer, 0, tp_columns(v, a->H), a->Nq * a->D));
 }
 
@@ -94,12 +109,54 @@ static uint64_t mla_bytes(const view *v, int64_t layer)
     bytes = tti_plan_add(bytes, matrix(v, TT_ROLE_KV_A, layer, 0, a->kv_rank + a->rope_dim, a->H));
     bytes = tti_plan_add(bytes, vector(v, TT_ROLE_KV_A_NORM, layer, a->kv_rank));
     /* The absorbed form keeps two matrices per head, each padded to panels of its own. */
-    tt_role k_b = a->mla_split ? TT_ROLE_MLA_K : TT_ROLE_KV_B, v_b = a->mla_split ? TT_ROLE_MLA_V : TT_ROLE_KV_B;
-    uint64_t head_bytes = matrix(v, k_b, layer, 0, a->kv_rank, a->nope_dim);
-    head_bytes = tti_plan_add(head_bytes, matrix(v, v_b, layer, 0, a->v_dim, a->kv_rank));
+    uint64_t head_bytes = a->mla_split ? matrix(v, TT_ROLE_MLA_K, layer, 0, a->kv_rank, a->nope_dim)
+                                       : transposed(v, TT_ROLE_KV_B, layer, a->kv_rank, a->nope_dim);
+    head_bytes = tti_plan_add(head_bytes, matrix(v, a->mla_split ? TT_ROLE_MLA_V : TT_ROLE_KV_B, layer, 0,
+                                                 a->v_dim, a->kv_rank));
     bytes = tti_plan_add(bytes, tti_plan_mul((uint64_t)n_heads, head_bytes));
     return tti_plan_add(bytes,
                         matrix(v, TT_ROLE_O, layer, 0, tp_columns(v, a->H), a->Nq * a->v_dim));
+}
+
+static uint64_t delta_bytes(const view *v, int64_t layer)
+{
+    const tt_arch *a = v->arch;
+    const tt_delta *d = &a->delta;
+    tt_delta_heads heads = tt_layout_delta_heads(d, v->layout->tp, v->role->tp_id);
+    int64_t n_values = heads.value_end - heads.value_begin, n_keys = heads.key_end - heads.key_begin;
+    uint64_t bytes = vector(v, TT_ROLE_DELTA_DECAY_BIAS, layer, d->Nv);
+    bytes = tti_plan_add(bytes, vector(v, TT_ROLE_DELTA_DECAY_RATE, layer, d->Nv));
+    if (n_values > 0) {
+        int64_t keys = n_keys * d->Dk, values = n_values * d->Dv;
+        /* q, k and v rows, each packed as a matrix of its own */
+        bytes = tti_plan_add(bytes, tti_plan_mul(2, matrix(v, TT_ROLE_DELTA_QKV, layer, 0, keys, a->H)));
+        bytes = tti_plan_add(bytes, matrix(v, TT_ROLE_DELTA_QKV, layer, 0, values, a->H));
+        bytes = tti_plan_add(bytes, matrix(v, TT_ROLE_DELTA_GATE, layer, 0, values, a->H));
+        bytes = tti_plan_add(bytes, matrix(v, TT_ROLE_DELTA_BETA, layer, 0, n_values, a->H));
+        bytes = tti_plan_add(bytes, matrix(v, TT_ROLE_DELTA_DECAY, layer, 0, n_values, a->H));
+        bytes = tti_plan_add(bytes, vector(v, TT_ROLE_DELTA_CONV, layer, (2 * keys + values) * d->conv));
+        bytes = tti_plan_add(bytes, vector(v, TT_ROLE_DELTA_NORM, layer, d->Dv));
+    }
+    return tti_plan_add(bytes, matrix(v, TT_ROLE_DELTA_OUT, layer, 0, tp_columns(v, a->H), d->Nv * d->Dv));
+}
+
+static uint64_t mixer_bytes(const view *v, int64_t layer)
+{
+    const tt_arch *a = v->arch;
+    if (a->layer[layer].mixer == TT_MIXER_DELTA) {
+        return delta_bytes(v, layer);
+    }
+    uint64_t bytes = vector(v, TT_ROLE_O_BIAS, layer, tp_columns(v, a->H));
+    return tti_plan_add(bytes, a->attention == TT_ATTENTION_MLA ? mla_bytes(v, layer) : gqa_bytes(v, layer));
+}
+
+/* A norm of the trunk, with its bias if it is of that kind. */
+static uint64_t norm_bytes(const view *v, tt_role role, int64_t layer)
+{
+    uint64_t bytes = vector(v, role, layer, v->arch->H);
+    return v->arch->norm == TT_NORM_LAYER
+               ? tti_plan_add(bytes, vector(v, (tt_role)(role + 1), layer, v->arch->H))
+               : bytes;
 }
 
 /* The part of a layer's FFN that belongs to the attention role. */
@@ -132,9 +189,7 @@ uint64_t tti_plan_embedding_bytes(const tt_model *model)
 {
     const tt_arch *a = tt_model_arch(model);
     tt_tensor tensor = tt_model_tensor(model, TT_ROLE_EMBED, 0, 0);
-    /* Looked up as it lies in the file, but f16 becomes f32. */
-    uint64_t element = tensor.format.code == TTK_BF16 ? sizeof(tt_bf16) : sizeof(float);
-    return tti_plan_mul(tti_plan_area(a->V, a->H), element);
+    return ttk_unpacked_bytes(&tensor.format, a->V, a->H); /* looked up as it lies in the file */
 }
 
 uint64_t tti_plan_dense_bytes(const tt_model *model, const tt_layout *layout, int rank)
@@ -144,14 +199,15 @@ uint64_t tti_plan_dense_bytes(const tt_model *model, const tt_layout *layout, in
         return 0;
     }
     const tt_arch *a = v.arch;
-    uint64_t bytes = vector(&v, TT_ROLE_FINAL_NORM, 0, a->H);
+    uint64_t bytes = norm_bytes(&v, TT_ROLE_FINAL_NORM, 0);
     bytes = tti_plan_add(bytes, matrix(&v, TT_ROLE_HEAD, 0, 0, tp_columns(&v, a->V), a->H));
+    if (a->head_bias) {
+        bytes = tti_plan_add(bytes, vector(&v, TT_ROLE_HEAD_BIAS, 0, tp_columns(&v, a->V)));
+    }
     for (int64_t layer = 0; layer < a->L; layer++) {
-        bytes = tti_plan_add(bytes, vector(&v, TT_ROLE_ATTENTION_NORM, layer, a->H));
-        bytes = tti_plan_add(bytes, vector(&v, TT_ROLE_FFN_NORM, layer, a->H));
-        bytes = tti_plan_add(bytes, vector(&v, TT_ROLE_O_BIAS, layer, tp_columns(&v, a->H)));
-        bytes = tti_plan_add(bytes, a->attention == TT_ATTENTION_MLA ? mla_bytes(&v, layer)
-                                                                     : gqa_bytes(&v, layer));
+        bytes = tti_plan_add(bytes, norm_bytes(&v, TT_ROLE_ATTENTION_NORM, layer));
+        bytes = tti_plan_add(bytes, norm_bytes(&v, TT_ROLE_FFN_NORM, layer));
+        bytes = tti_plan_add(bytes, mixer_bytes(&v, layer));
         bytes = tti_plan_add(bytes, dense_ffn_bytes(&v, layer));
     }
     return bytes;
@@ -186,17 +242,70 @@ uint64_t tti_plan_expert_bytes(const tt_model *model, const tt_layout *layout, i
 
 /* ---- the rest ---- */
 
-uint64_t tt_plan_kv_bytes_per_token(const tt_arch *arch, const tt_layout *layout, int rank)
+/* KV bytes of one token in one attention layer. */
+static uint64_t layer_kv_bytes(const tt_arch *arch, const tt_layout *layout, int rank)
 {
     const tt_rank_role *role = &layout->role[rank];
-    if (role->dp_id < 0) {
-        return 0;
-    }
     int64_t width = arch->attention == TT_ATTENTION_MLA
                         ? arch->kv_rank + arch->rope_dim
                         : 2 * (role->kv_end - role->kv_begin) * arch->D;
     size_t element_bytes = layout->kv == TT_KV_BF16 ? sizeof(tt_bf16) : sizeof(float);
-    return tti_plan_mul(tti_plan_area(arch->L, width), element_bytes);
+    return tti_plan_area(width, (int64_t)element_bytes);
+}
+
+static int64_t count_layers(const tt_arch *arch, tt_mixer mixer)
+{
+    int64_t n = 0;
+    for (int64_t layer = 0; layer < arch->L; layer++) {
+        n += arch->layer[layer].mixer == mixer;
+    }
+    return n;
+}
+
+uint64_t tt_plan_kv_bytes_per_token(const tt_arch *arch, const tt_layout *layout, int rank)
+{
+    if (layout->role[rank].dp_id < 0) {
+        return 0;
+    }
+    return tti_plan_mul((uint64_t)count_layers(arch, TT_MIXER_ATTENTION), layer_kv_bytes(arch, layout, rank));
+}
+
+/* Bytes of one sequence's states over all recurrent layers. */
+static uint64_t sequence_state_bytes(const tt_arch *arch, const tt_layout *layout, int rank)
+{
+    const tt_rank_role *role = &layout->role[rank];
+    if (role->dp_id < 0 || arch->delta.Nk == 0) {
+        return 0;
+    }
+    tt_delta_heads heads = tt_layout_delta_heads(&arch->delta, layout->tp, role->tp_id);
+    return tti_plan_mul(tti_plan_area(count_layers(arch, TT_MIXER_DELTA), tt_delta_state_floats(&arch->delta, &heads)),
+                        sizeof(float));
+}
+
+uint64_t tt_plan_state_bytes(const tt_arch *arch, const tt_layout *layout, int rank)
+{
+    return tti_plan_mul(sequence_state_bytes(arch, layout, rank), (uint64_t)layout->max_batch_group);
+}
+
+uint64_t tti_plan_context_bytes(const tt_arch *arch, const tt_layout *layout, int rank, int64_t context)
+{
+    if (layout->role[rank].dp_id < 0) {
+        return 0;
+    }
+    uint64_t token_bytes = layer_kv_bytes(arch, layout, rank), bytes = 0;
+    for (int64_t layer = 0; layer < arch->L; layer++) {
+        const tt_layer *kind = &arch->layer[layer];
+        int64_t seen = context;
+        if (kind->mixer != TT_MIXER_ATTENTION) {
+            continue;
+        }
+        seen = kind->window > 0 && kind->window < seen ? kind->window : seen;
+        /* A chunk is half full on average. */
+        seen = kind->chunk > 0 && kind->chunk < seen ? (kind->chunk + 1) / 2 : seen;
+        bytes = tti_plan_add(bytes, tti_plan_mul(token_bytes, (uint64_t)seen));
+    }
+    enum { READ_AND_WRITTEN = 2 };
+    return tti_plan_add(bytes, tti_plan_mul(READ_AND_WRITTEN, sequence_state_bytes(arch, layout, rank)));
 }
 
 /* Buffers of all exchange handles, at most. A source's window holds its rows, the entries of its
@@ -268,14 +377,18 @@ static uint64_t work_bytes(const view *v)
         int64_t q_width = a->Nq * (mla ? a->nope_dim + 2 * a->rope_dim + 2 * a->kv_rank : a->D);
         int64_t kv_width = mla ? a->q_rank + a->kv_rank + a->rope_dim : 2 * a->Nkv * a->D;
         int64_t heads_width = a->Nq * (mla ? a->v_dim : a->D);
-        int64_t width = 4 * a->H + q_width + kv_width + heads_width + 2 * a->F_dense + a->E;
+        int64_t delta_width = a->delta.Nk > 0 ? 2 * (2 * a->delta.Nk * a->delta.Dk + a->delta.Nv * a->delta.Dv) +
+                                                    2 * a->delta.Nv * a->delta.Dv + 2 * a->delta.Nv
+                                              : 0; /* before and after the convolution, z and heads, gates */
+        q_width += a->attention_gate ? a->Nq * a->D : 0;
+        int64_t width = 4 * a->H + q_width + kv_width + heads_width + delta_width + 2 * a->F_dense + a->E;
         floats = tti_plan_area(layout->max_rows_group, width);
         floats = tti_plan_add(floats, tti_plan_area((int64_t)layout->n_handles * layout->max_rows_rank,
                                                     2 * a->F_shared + a->H + 1));
         floats = tti_plan_add(floats, tti_plan_area(HEAD_ROWS, a->V + a->H));
         floats = tti_plan_add(floats, tti_plan_area(2 * SAMPLERS, a->V));
-        /* Rotary tables. */
-        floats = tti_plan_add(floats, tti_plan_area(layout->context, a->rope.dim));
+        /* Rotary tables and query scales. */
+        floats = tti_plan_add(floats, tti_plan_area(layout->context, a->rope.dim + 1));
         if (layout->tp > 1) { /* windows of attention's, the dense FFN's and the trunk's gathers */
             int64_t widest = heads_width > a->F_dense ? heads_width : a->F_dense;
             widest = (widest > a->H ? widest : a->H) / layout->tp + TTK_PANEL;
@@ -304,6 +417,7 @@ tt_status tt_plan_memory(const tt_model *model, const tt_layout *layout, int ran
     m.expert_bytes = tti_plan_expert_bytes(model, layout, rank);
     m.kv_bytes = tti_plan_mul(tti_plan_area(layout->kv_pages, TTI_PLAN_PAGE_TOKENS),
                               tt_plan_kv_bytes_per_token(v.arch, layout, rank));
+    m.kv_bytes = tti_plan_add(m.kv_bytes, tt_plan_state_bytes(v.arch, layout, rank));
     m.exchange_bytes = exchange_bytes(&v);
     m.work_bytes = work_bytes(&v);
     m.total_bytes = tti_plan_add(m.dense_bytes, m.expert_bytes);

@@ -26,3 +26,27 @@ void tt_layout_experts(int64_t E, int n_groups, int group_id, int64_t *begin_out
 {
     tt_split(E, n_groups, group_id, begin_out, end_out);
 }
+
+tt_delta_heads tt_layout_delta_heads(const tt_delta *delta, int tp, int tp_id)
+{
+    tt_delta_heads heads = {0, 0, 0, 0};
+    if (delta->Nk > 0) {
+        int64_t values_per_key = delta->Nv / delta->Nk;
+        tt_split(delta->Nv, tp, tp_id, &heads.value_begin, &heads.value_end);
+        heads.key_begin = heads.value_begin / values_per_key;
+        heads.key_end = (heads.value_end + values_per_key - 1) / values_per_key;
+        if (heads.value_begin == heads.value_end) {
+            heads.key_end = heads.key_begin;
+        }
+    }
+    return heads;
+}
+
+int64_t tt_delta_state_floats(const tt_delta *delta, const tt_delta_heads *heads)
+{
+    int64_t n_keys = heads->key_end - heads->key_begin, n_values = heads->value_end - heads->value_begin;
+    int64_t channels = 2 * n_keys * delta->Dk + n_values * delta->Dv;
+    int64_t floats = n_values * ttk_delta_state_floats(delta->Dk, delta->Dv) + (delta->conv - 1) * channels;
+    enum { LINE_FLOATS = TT_CACHE_LINE / sizeof(float) };
+    return (floats + LINE_FLOATS - 1) / LINE_FLOATS * LINE_FLOATS; /* each sequence's begins at a cache line */
+}

@@ -35,6 +35,10 @@ uint64_t tti_plan_dense_bytes(const tt_model *model, const tt_layout *layout, in
 /* Bytes of a rank's part of its group's experts over all MoE layers; 0 without an expert role. */
 uint64_t tti_plan_expert_bytes(const tt_model *model, const tt_layout *layout, int rank);
 
+/* Bytes that one sequence's decode step reads of its keys and values at a context, of windows and chunks only what is visible, and moves of its
+ * states. */
+uint64_t tti_plan_context_bytes(const tt_arch *arch, const tt_layout *layout, int rank, int64_t context);
+
 /* The cost model's part that depends on tp: seconds of dense weights and gathers of one decode step in which a DP group has n_rows
  * sequences, with the default rates. */
 double tti_plan_tp_seconds(const tt_arch *arch, int tp, int64_t n_rows);

@@ -1,7 +1,7 @@
 /* predict.c - the cost model: how long one decode step takes on a layout, from measured rates.
  *
  * Decoding a few sequences is bound by reading weights, so time is bytes over bandwidth:
- *   attention part  dense weights (of the embedding only the rows) + KV of the group's sequences
+ *   attention part  dense weights (of the embedding only the rows) + visible KV of the group's sequences and their recurrent states
  *   expert part     E_g * (1 - (1 - K/E)^T) of the E_g experts that the rank's group holds: the
  *                   expected distinct ones when T tokens choose K of E uniformly
  * Attention and experts of a layer follow each other and every layer waits for its slowest rank, so
@@ -100,14 +100,17 @@ double tti_plan_tp_seconds(const tt_arch *arch, int tp, int64_t n_rows)
     int64_t n_gathers = 0;
     for (int64_t layer = 0; layer < arch->L; layer++) {
         double H = (double)arch->H, Nq = (double)arch->Nq;
-        if (arch->attention == TT_ATTENTION_MLA) {
+        if (arch->layer[layer].mixer == TT_MIXER_DELTA) {
+            const tt_delta *d = &arch->delta;
+            split += H * (2.0 * (double)(d->Nk * d->Dk) + 3.0 * (double)(d->Nv * d->Dv));
+        } else if (arch->attention == TT_ATTENTION_MLA) {
             double q_in = arch->q_rank > 0 ? (double)arch->q_rank : H;
             split += Nq * ((double)(arch->nope_dim + arch->rope_dim) * q_in +
                            (double)(arch->nope_dim + arch->v_dim) * (double)arch->kv_rank +
                            (double)arch->v_dim * H);
             whole += H * (double)(arch->q_rank + arch->kv_rank + arch->rope_dim);
         } else {
-            split += 2.0 * (Nq + (double)arch->Nkv) * (double)arch->D * H;
+            split += (2.0 * (Nq + (double)arch->Nkv) + (arch->attention_gate ? Nq : 0.0)) * (double)arch->D * H;
         }
         if (arch->E > 0 && arch->layer[layer].is_moe) {
             whole += H * ((double)arch->E + 3.0 * (double)arch->F_shared);
@@ -144,8 +147,7 @@ tt_status tt_plan_predict(const tt_model *model, const tt_layout *layout, const 
         bool attends = layout->role[rank].dp_id >= 0;
         double dense = (double)tti_plan_dense_bytes(model, layout, rank);
         dense += attends ? embedding_rows : 0.0;
-        double kv = (double)tt_plan_kv_bytes_per_token(arch, layout, rank) * (double)group_batch *
-                    (double)context;
+        double kv = (double)tti_plan_context_bytes(arch, layout, rank, context) * (double)group_batch;
         double experts = share * (double)tti_plan_expert_bytes(model, layout, rank);
         most_attention = fmax(most_attention, dense + kv);
         most_experts = fmax(most_experts, experts);

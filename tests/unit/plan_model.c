@@ -8,7 +8,7 @@ static void finish(tt_model *model, int64_t n_dense)
     model->format.code = TTK_BF16;
     model->arch.layer = model->layer;
     for (int64_t layer = 0; layer < PLAN_MODEL_MAX_LAYERS; layer++) {
-        model->layer[layer] = (tt_layer){.is_moe = layer >= n_dense, .rope = true};
+        model->layer[layer] = (tt_layer){.is_moe = layer >= n_dense, .rope = true, .qk_norm = true};
     }
 }
 
@@ -88,7 +88,27 @@ static bool is_present(const tt_model *model, tt_role role, int64_t layer)
     const tt_arch *a = &model->arch;
     bool latent = a->attention == TT_ATTENTION_MLA;
     bool is_moe = a->E > 0 && model->layer[layer].is_moe;
+    bool attends = model->layer[layer].mixer == TT_MIXER_ATTENTION;
+    if (role >= TT_ROLE_DELTA_QKV && role <= TT_ROLE_DELTA_OUT) {
+        return !attends;
+    }
+    if (role >= TT_ROLE_Q && role <= TT_ROLE_MLA_V && !attends) {
+        return false;
+    }
     switch (role) {
+    case TT_ROLE_FINAL_NORM_BIAS:
+    case TT_ROLE_ATTENTION_NORM_BIAS:
+    case TT_ROLE_FFN_NORM_BIAS:
+        return a->norm == TT_NORM_LAYER;
+    case TT_ROLE_HEAD_BIAS:
+        return a->head_bias;
+    case TT_ROLE_Q_GATE:
+        return a->attention_gate;
+    case TT_ROLE_SINKS:
+        return a->sinks;
+    case TT_ROLE_MLA_K:
+    case TT_ROLE_MLA_V:
+        return false;
     case TT_ROLE_Q:
         return !latent || a->q_rank == 0;
     case TT_ROLE_K:

@@ -133,6 +133,112 @@ static void biases_of_experts_are_counted(void **state)
     }
 }
 
+/* Norm biases, sinks and gates, likewise. */
+static void norm_biases_sinks_and_gates_are_counted(void **state)
+{
+    (void)state;
+    tt_model model;
+    plan_model_small(&model);
+    tt_layout_params params = {.n_ranks = 2, .tp = 2};
+    tt_layout *layout = create(&model, &params);
+    uint64_t plain = memory_of(&model, layout, 1).dense_bytes;
+    model.arch.norm = TT_NORM_LAYER; /* two in each of 2 layers, and the last */
+    assert_int_equal(memory_of(&model, layout, 1).dense_bytes - plain, 5 * 64 * 4);
+    model.arch.norm = TT_NORM_RMS;
+    model.arch.head_bias = true; /* 160 of 320 */
+    assert_int_equal(memory_of(&model, layout, 1).dense_bytes - plain, 160 * 4);
+    model.arch.head_bias = false;
+    model.arch.sinks = true; /* 2 of 4 heads */
+    assert_int_equal(memory_of(&model, layout, 1).dense_bytes - plain, 2 * 2 * 4);
+    model.arch.sinks = false;
+    model.arch.attention_gate = true;
+    assert_int_equal(memory_of(&model, layout, 1).dense_bytes - plain, 2 * packed(32, 64, 2));
+    model.arch.attention_gate = false;
+    model.arch.qk_norm = TT_QK_NORM_HEAD;
+    model.layer[0].qk_norm = false;
+    assert_int_equal(memory_of(&model, layout, 1).dense_bytes - plain, 2 * 16 * 4);
+    tt_layout_destroy(&layout);
+}
+
+/* A recurrent layer has matrices and states of its own and no keys. 2 key heads of 16, 6 value heads of 40, 4 taps; the second of 4 TP ranks has
+ * value heads 2 and 3 and so both key heads. */
+static void recurrent_layers_hold_states_instead_of_keys(void **state)
+{
+    (void)state;
+    tt_model model;
+    plan_model_small(&model);
+    tt_layout_params params = {.n_ranks = 4, .tp = 4, .max_batch = 3, .context = 100};
+    tt_layout *layout = create(&model, &params);
+    tt_rank_memory plain = memory_of(&model, layout, 1);
+    model.layer[0].mixer = TT_MIXER_DELTA;
+    model.arch.delta = (tt_delta){.Nk = 2, .Nv = 6, .Dk = 16, .Dv = 40, .conv = 4};
+    tt_delta_heads heads = tt_layout_delta_heads(&model.arch.delta, 4, 1);
+    assert_true(heads.value_end - heads.value_begin <= 2 && heads.value_begin >= 1);
+    int64_t n_values = heads.value_end - heads.value_begin, n_keys = heads.key_end - heads.key_begin;
+    int64_t keys = n_keys * 16, values = n_values * 40;
+    uint64_t key_rows = (uint64_t)keys, value_rows = (uint64_t)values;
+    tt_rank_memory m = memory_of(&model, layout, 1);
+    /* One head of 16 for q, and 16 each of k and v, go; so do their columns of the output product. */
+    uint64_t gone = packed(16, 64, 2) * 3 + packed(32, 64, 2);
+    uint64_t come = 2 * packed(key_rows, 64, 2) + 2 * packed(value_rows, 64, 2) + 2 * packed((uint64_t)n_values, 64, 2) + packed(32, 240, 2) +
+                    (uint64_t)((2 * keys + values) * 4 + 40 + 6 + 6) * 4;
+    assert_true(layout->role[1].head_end - layout->role[1].head_begin == 1);
+    tt_rank_memory first = memory_of(&model, layout, 0);
+    assert_true(first.dense_bytes > 0);
+    assert_int_equal(m.dense_bytes, plain.dense_bytes - gone + come);
+    /* Half of the layers cache keys; a sequence's state: heads in two parts of 32 columns, then 3 inputs, to a whole line. */
+    int64_t floats = n_values * 2 * 16 * 32 + 3 * (2 * keys + values);
+    floats = (floats + 15) / 16 * 16;
+    assert_int_equal(tt_delta_state_floats(&model.arch.delta, &heads), floats);
+    assert_int_equal(m.kv_bytes, plain.kv_bytes / 2 + 3 * (uint64_t)floats * 4);
+    tt_layout_destroy(&layout);
+}
+
+/* Every value head is on one rank, with its key head; ranks beyond the heads have none. */
+static void recurrent_heads_are_split_whole(void **state)
+{
+    (void)state;
+    const tt_delta shapes[] = {{.Nk = 16, .Nv = 32}, {.Nk = 2, .Nv = 4}, {.Nk = 1, .Nv = 3}, {.Nk = 5, .Nv = 5}};
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
+        for (int tp = 1; tp <= 9; tp++) {
+            int64_t next = 0, per_key = shapes[i].Nv / shapes[i].Nk;
+            for (int part = 0; part < tp; part++) {
+                tt_delta_heads heads = tt_layout_delta_heads(&shapes[i], tp, part);
+                assert_int_equal(heads.value_begin, next);
+                next = heads.value_end;
+                int64_t n = heads.value_end - heads.value_begin;
+                assert_true(n == shapes[i].Nv / tp || n == shapes[i].Nv / tp + 1);
+                assert_true(n > 0 || heads.key_begin == heads.key_end);
+                for (int64_t h = heads.value_begin; h < heads.value_end; h++) {
+                    assert_true(h / per_key >= heads.key_begin && h / per_key < heads.key_end);
+                }
+                assert_true(n == 0 || (heads.key_begin == heads.value_begin / per_key &&
+                                       heads.key_end == (heads.value_end - 1) / per_key + 1));
+            }
+            assert_int_equal(next, shapes[i].Nv);
+        }
+    }
+}
+
+/* A long context costs a windowed layer no more than its window. */
+static void windows_bound_what_a_step_reads(void **state)
+{
+    (void)state;
+    tt_model model;
+    plan_model_small(&model);
+    tt_layout_params params = {.n_ranks = 1, .max_batch = 1, .context = 1000};
+    tt_layout *layout = create(&model, &params);
+    tt_rates rates = tt_rates_default();
+    double all, windowed, none, bytes;
+    assert_int_equal(tt_plan_predict(&model, layout, &rates, 1, 900, &all, &bytes), TT_OK);
+    assert_int_equal(tt_plan_predict(&model, layout, &rates, 1, 0, &none, &bytes), TT_OK);
+    model.layer[0].window = 90;
+    assert_int_equal(tt_plan_predict(&model, layout, &rates, 1, 900, &windowed, &bytes), TT_OK);
+    /* One of two layers sees a tenth. */
+    assert_true(fabs((windowed - none) / (all - none) - 0.55) < 1e-6);
+    tt_layout_destroy(&layout);
+}
+
 /* Experts are held exactly once over all groups and column parts, whatever the layout. */
 static void experts_add_up_to_the_model(void **state)
 {
@@ -442,6 +548,10 @@ int main(void)
         cmocka_unit_test(one_rank_holds_the_sum_of_all_shapes),
         cmocka_unit_test(biases_and_whole_norms_are_counted),
         cmocka_unit_test(biases_of_experts_are_counted),
+        cmocka_unit_test(norm_biases_sinks_and_gates_are_counted),
+        cmocka_unit_test(recurrent_layers_hold_states_instead_of_keys),
+        cmocka_unit_test(recurrent_heads_are_split_whole),
+        cmocka_unit_test(windows_bound_what_a_step_reads),
         cmocka_unit_test(experts_add_up_to_the_model),
         cmocka_unit_test(tensor_parallel_parts_add_up),
         cmocka_unit_test(kv_per_token_counts_repeated_heads),

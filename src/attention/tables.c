@@ -1,0 +1,89 @@
+/* tables.c - cosines and sines of every position, and the scale of queries by position. Angles are (float)position * inv_freq in float, as the
+ * reference computes them; cosine, sine and logarithm of that in double, rounded once. The C library's last digit may differ between machines,
+ * so all ranks compare what they made. */
+#include "attention_internal.h"
+#include <math.h>
+#include <string.h>
+
+static tt_status alloc_vector(const char *what, int64_t n, tti_vector *vector)
+{
+    void *data = NULL;
+    TT_TRY(tt_memory_alloc(what, (size_t)n * sizeof(float), TT_MEMORY_ANY_NODE, &data));
+    vector->x = data;
+    vector->n = n;
+    return TT_OK;
+}
+
+static tt_status make_rotary(tt_attention *attention)
+{
+    const tt_rope *rope = &attention->arch->rope;
+    int64_t half = rope->dim / 2, context = attention->layout->context;
+    bool is_long = rope->long_inv_freq && context > rope->long_from;
+    const float *inv_freq = is_long ? rope->long_inv_freq : rope->inv_freq;
+    double factor = (double)(is_long ? rope->long_attention_factor : rope->attention_factor);
+    TT_TRY(alloc_vector("rotary tables", context * half, &attention->cos));
+    TT_TRY(alloc_vector("rotary tables", context * half, &attention->sin));
+    for (int64_t p = 0; p < context; p++) {
+        for (int64_t i = 0; i < half; i++) {
+            double angle = (double)((float)p * inv_freq[i]);
+            attention->cos.x[p * half + i] = (float)(cos(angle) * factor);
+            attention->sin.x[p * half + i] = (float)(sin(angle) * factor);
+        }
+    }
+    return TT_OK;
+}
+
+static tt_status make_query_scale(tt_attention *attention)
+{
+    const tt_arch *arch = attention->arch;
+    bool is_used = false;
+    for (int64_t l = 0; l < arch->L; l++) {
+        is_used = is_used || arch->layer[l].scale_queries;
+    }
+    if (!is_used) {
+        return TT_OK;
+    }
+    TT_TRY(alloc_vector("query scales", attention->layout->context, &attention->query_scale));
+    for (int64_t p = 0; p < attention->query_scale.n; p++) {
+        double steps = floor((double)(p + 1) / (double)arch->query_floor);
+        attention->query_scale.x[p] = (float)(1.0 + (double)arch->query_scale * log(1.0 + steps));
+    }
+    return TT_OK;
+}
+
+tt_status tti_attention_make_tables(tt_attention *attention)
+{
+    TT_TRY(make_rotary(attention));
+    return make_query_scale(attention);
+}
+
+/* FNV-1a, a word at a time. */
+static uint64_t hash_vector(uint64_t hash, const tti_vector *vector)
+{
+    for (int64_t i = 0; i < vector->n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &vector->x[i], sizeof(bits));
+        hash = (hash ^ bits) * UINT64_C(1099511628211);
+    }
+    return hash;
+}
+
+tt_status tti_attention_agree_on_tables(tt_attention *attention)
+{
+    int64_t max_min[2] = {INT64_MIN, INT64_MIN}; /* max(hash), max(-1 - hash) over attention ranks; equal iff all are */
+    if (attention->role->dp_id >= 0) {
+        uint64_t hash = UINT64_C(14695981039346656037);
+        hash = hash_vector(hash, &attention->cos);
+        hash = hash_vector(hash, &attention->sin);
+        hash = hash_vector(hash, &attention->query_scale);
+        for (int64_t l = 0; l < attention->arch->L; l++) {
+            hash = hash_vector(hash, &attention->layer[l].decay_rate); /* an exponential of what the file holds */
+        }
+        max_min[0] = (int64_t)(hash >> 1);
+        max_min[1] = -1 - max_min[0];
+    }
+    TT_TRY(tt_world_max_i64(attention->world, max_min, 2));
+    TT_CHECK(max_min[0] == -1 - max_min[1], TT_ERR_MISMATCH,
+             "ranks computed different tables of positions: their C libraries differ");
+    return TT_OK;
+}

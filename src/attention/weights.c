@@ -1,0 +1,224 @@
+/* weights.c - what each kind of mixer loads on a rank: its heads' rows of the projections, its columns of the output product, and small vectors. */
+#include "attention_internal.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* Elements [begin, begin + n) of a role's tensor as a vector; nothing if the model has no such tensor. */
+static tt_status load_vector(tt_load_params *load, tt_role role, int64_t layer, int64_t begin,
+                             int64_t n, tti_vector *vector)
+{
+    tt_tensor tensor = tt_model_tensor(load->model, role, layer, 0);
+    TT_TRY(tt_load_vector(load, &tensor, begin, n, &vector->x));
+    vector->n = vector->x ? n : 0;
+    return TT_OK;
+}
+
+/* All of it. */
+static tt_status load_norm(tt_load_params *load, tt_role role, int64_t layer, tti_vector *norm)
+{
+    tt_tensor tensor = tt_model_tensor(load->model, role, layer, 0);
+    return load_vector(load, role, layer, 0, tensor.name ? tensor.rows * tensor.cols : 0, norm);
+}
+
+void tti_vector_free(tti_vector *vector)
+{
+    tt_memory_free(vector->x, (size_t)vector->n * sizeof(float));
+    vector->x = NULL;
+    vector->n = 0;
+}
+
+/* Rows [row, row + n) of a projection, with its bias if it has one. */
+static tt_status load_rows(tt_attention *attention, tt_load_params *load, tt_role role,
+                           tt_role bias_role, int64_t layer, int64_t row, int64_t n, tt_linear *linear)
+{
+    tt_tensor tensor = tt_model_tensor(load->model, role, layer, 0);
+    TT_TRY(tt_load_linear(load, &tensor, row, n, linear));
+    attention->weight_bytes += tt_linear_bytes(linear);
+    if (bias_role < TT_ROLE_COUNT) {
+        tensor = tt_model_tensor(load->model, bias_role, layer, 0);
+        TT_TRY(tt_load_vector(load, &tensor, row, n, &linear->bias));
+    }
+    return TT_OK;
+}
+
+/* ---- grouped-query attention ---- */
+
+static tt_status load_gqa(tt_attention *attention, tt_load_params *load, int64_t l)
+{
+    const tt_arch *arch = attention->arch;
+    const tt_rank_role *role = attention->role;
+    tti_attention_layer *layer = &attention->layer[l];
+    bool whole = tti_norm_is_whole(arch, l);
+    int64_t D = arch->D, q_row = role->head_begin * D, q_n = attention->n_heads * D;
+    int64_t kv_row = role->kv_begin * D, kv_n = attention->n_kv * D;
+    TT_TRY(load_rows(attention, load, TT_ROLE_Q, TT_ROLE_Q_BIAS, l, whole ? 0 : q_row,
+                     whole ? arch->Nq * D : q_n, &layer->q));
+    TT_TRY(load_rows(attention, load, TT_ROLE_K, TT_ROLE_K_BIAS, l, whole ? 0 : kv_row,
+                     whole ? arch->Nkv * D : kv_n, &layer->k));
+    TT_TRY(load_rows(attention, load, TT_ROLE_V, TT_ROLE_V_BIAS, l, kv_row, kv_n, &layer->v));
+    if (arch->attention_gate) {
+        TT_TRY(load_rows(attention, load, TT_ROLE_Q_GATE, TT_ROLE_COUNT, l, q_row, q_n, &layer->gate));
+    }
+    if (arch->sinks) {
+        TT_TRY(load_vector(load, TT_ROLE_SINKS, l, role->head_begin, attention->n_heads, &layer->sinks));
+    }
+    if (arch->qk_norm != TT_QK_NORM_NONE && arch->layer[l].qk_norm) {
+        TT_TRY(load_norm(load, TT_ROLE_Q_NORM, l, &layer->q_norm));
+        TT_TRY(load_norm(load, TT_ROLE_K_NORM, l, &layer->k_norm));
+    }
+    return TT_OK;
+}
+
+/* ---- latent attention ---- */
+
+/* What brings a head's query into the latent space and its value out of it. Files hold them as one matrix, [nope | v] rows for each head, or
+ * as two of which the first is transposed. */
+static tt_status load_latent_head(tt_attention *attention, tt_load_params *load, int64_t l, int64_t h)
+{
+    const tt_arch *arch = attention->arch;
+    tti_attention_layer *layer = &attention->layer[l];
+    int64_t head = attention->role->head_begin + h;
+    if (arch->mla_split) {
+        tt_tensor k = tt_model_tensor(load->model, TT_ROLE_MLA_K, l, 0);
+        tt_tensor v = tt_model_tensor(load->model, TT_ROLE_MLA_V, l, 0);
+        TT_TRY(tt_load_linear(load, &k, head * arch->kv_rank, arch->kv_rank, &layer->wk[h]));
+        TT_TRY(tt_load_linear(load, &v, head * arch->v_dim, arch->v_dim, &layer->wv[h]));
+    } else {
+        tt_tensor kv_b = tt_model_tensor(load->model, TT_ROLE_KV_B, l, 0);
+        int64_t row = head * (arch->nope_dim + arch->v_dim);
+        TT_TRY(tt_load_linear_transposed(load, &kv_b, row, arch->nope_dim, &layer->wk[h]));
+        TT_TRY(tt_load_linear(load, &kv_b, row + arch->nope_dim, arch->v_dim, &layer->wv[h]));
+    }
+    attention->weight_bytes += tt_linear_bytes(&layer->wk[h]) + tt_linear_bytes(&layer->wv[h]);
+    return TT_OK;
+}
+
+static tt_status load_mla(tt_attention *attention, tt_load_params *load, int64_t l)
+{
+    const tt_arch *arch = attention->arch;
+    tti_attention_layer *layer = &attention->layer[l];
+    int64_t q_head = arch->nope_dim + arch->rope_dim;
+    int64_t q_row = attention->role->head_begin * q_head, q_n = attention->n_heads * q_head;
+    if (arch->q_rank > 0) {
+        TT_TRY(load_rows(attention, load, TT_ROLE_Q_A, TT_ROLE_COUNT, l, 0, arch->q_rank, &layer->q_a));
+        TT_TRY(load_norm(load, TT_ROLE_Q_A_NORM, l, &layer->q_a_norm));
+        TT_TRY(load_rows(attention, load, TT_ROLE_Q_B, TT_ROLE_COUNT, l, q_row, q_n, &layer->q_b));
+    } else {
+        TT_TRY(load_rows(attention, load, TT_ROLE_Q, TT_ROLE_COUNT, l, q_row, q_n, &layer->q));
+    }
+    TT_TRY(load_rows(attention, load, TT_ROLE_KV_A, TT_ROLE_COUNT, l, 0, attention->key_width, &layer->kv_a));
+    TT_TRY(load_norm(load, TT_ROLE_KV_A_NORM, l, &layer->kv_a_norm));
+    layer->wk = calloc((size_t)attention->n_heads, sizeof(*layer->wk));
+    layer->wv = calloc((size_t)attention->n_heads, sizeof(*layer->wv));
+    TT_CHECK(layer->wk && layer->wv, TT_ERR_NOMEM, "no memory for %lld heads",
+             (long long)attention->n_heads);
+    for (int64_t h = 0; h < attention->n_heads; h++) {
+        TT_TRY(load_latent_head(attention, load, l, h));
+    }
+    return TT_OK;
+}
+
+/* ---- gated delta net ---- */
+
+/* The convolution's weights of local channels: [channel][tap] in the file, [taps][channels] here, so that neighbours stand together. */
+static tt_status load_convolution(tt_attention *attention, tt_load_params *load, int64_t l,
+                                  const int64_t *row, const int64_t *n)
+{
+    int64_t taps = attention->arch->delta.conv, channel = 0;
+    tti_vector *conv = &attention->layer[l].conv;
+    void *data = NULL;
+    TT_TRY(tt_memory_alloc("convolution weights", (size_t)(taps * attention->channels) * sizeof(float),
+                           load->node, &data));
+    conv->x = data;
+    conv->n = taps * attention->channels;
+    load->packed_bytes += (uint64_t)conv->n * sizeof(float);
+    for (int part = 0; part < 3; part++) {
+        tti_vector rows = {0};
+        TT_TRY(load_vector(load, TT_ROLE_DELTA_CONV, l, row[part] * taps, n[part] * taps, &rows));
+        load->packed_bytes -= (uint64_t)rows.n * sizeof(float); /* counted above */
+        for (int64_t i = 0; i < n[part]; i++, channel++) {
+            for (int64_t tap = 0; tap < taps; tap++) {
+                conv->x[tap * attention->channels + channel] = rows.x[i * taps + tap];
+            }
+        }
+        tti_vector_free(&rows);
+    }
+    return TT_OK;
+}
+
+static tt_status load_delta(tt_attention *attention, tt_load_params *load, int64_t l)
+{
+    const tt_delta *delta = &attention->arch->delta;
+    const tt_delta_heads *heads = &attention->delta_heads;
+    tti_attention_layer *layer = &attention->layer[l];
+    int64_t n_values = heads->value_end - heads->value_begin, n_keys = heads->key_end - heads->key_begin;
+    if (n_values == 0) {
+        return TT_OK;
+    }
+    int64_t keys = delta->Nk * delta->Dk;
+    int64_t value_row = heads->value_begin * delta->Dv, value_n = n_values * delta->Dv;
+    const int64_t row[] = {heads->key_begin * delta->Dk, keys + heads->key_begin * delta->Dk, 2 * keys + value_row};
+    const int64_t n[] = {n_keys * delta->Dk, n_keys * delta->Dk, value_n};
+    tt_linear *part[] = {&layer->q, &layer->k, &layer->v};
+    for (int i = 0; i < 3; i++) {
+        TT_TRY(load_rows(attention, load, TT_ROLE_DELTA_QKV, TT_ROLE_COUNT, l, row[i], n[i], part[i]));
+    }
+    TT_TRY(load_rows(attention, load, TT_ROLE_DELTA_GATE, TT_ROLE_COUNT, l, value_row, value_n, &layer->gate));
+    TT_TRY(load_rows(attention, load, TT_ROLE_DELTA_BETA, TT_ROLE_COUNT, l, heads->value_begin, n_values, &layer->beta));
+    TT_TRY(load_rows(attention, load, TT_ROLE_DELTA_DECAY, TT_ROLE_COUNT, l, heads->value_begin, n_values, &layer->decay));
+    TT_TRY(load_convolution(attention, load, l, row, n));
+    TT_TRY(load_norm(load, TT_ROLE_DELTA_NORM, l, &layer->delta_norm));
+    void *state = NULL;
+    size_t bytes = (size_t)(attention->layout->max_batch_group * attention->state_floats) * sizeof(float);
+    TT_TRY(tt_memory_alloc("recurrent states", bytes, load->node, &state));
+    layer->state = state;
+    return TT_OK;
+}
+
+/* ---- a layer ---- */
+
+tt_status tti_attention_load_layer(tt_attention *attention, tt_load_params *load, int64_t l)
+{
+    const tt_arch *arch = attention->arch;
+    tti_attention_layer *layer = &attention->layer[l];
+    bool is_delta = arch->layer[l].mixer == TT_MIXER_DELTA;
+    if (is_delta) {
+        /* Whole on every rank, also one without heads: ranks compare the rates. */
+        TT_TRY(load_norm(load, TT_ROLE_DELTA_DECAY_BIAS, l, &layer->decay_bias));
+        TT_TRY(load_norm(load, TT_ROLE_DELTA_DECAY_RATE, l, &layer->decay_rate));
+        TT_TRY(load_delta(attention, load, l));
+    } else if (arch->attention == TT_ATTENTION_MLA) {
+        TT_TRY(load_mla(attention, load, l));
+    } else {
+        TT_TRY(load_gqa(attention, load, l));
+    }
+    int64_t begin, end;
+    tt_layout_columns(arch->H, attention->layout->tp, attention->role->tp_id, &begin, &end);
+    return load_rows(attention, load, is_delta ? TT_ROLE_DELTA_OUT : TT_ROLE_O,
+                     is_delta ? TT_ROLE_COUNT : TT_ROLE_O_BIAS, l, begin, end - begin, &layer->o);
+}
+
+void tti_attention_free_layer(tti_attention_layer *layer, int64_t n_heads)
+{
+    tt_linear *all[] = {&layer->q,   &layer->k,    &layer->v,    &layer->gate,  &layer->q_a,
+                        &layer->q_b, &layer->kv_a, &layer->beta, &layer->decay, &layer->o};
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+        tt_linear_fini(all[i]);
+    }
+    for (int64_t h = 0; h < n_heads; h++) {
+        if (layer->wk) {
+            tt_linear_fini(&layer->wk[h]);
+        }
+        if (layer->wv) {
+            tt_linear_fini(&layer->wv[h]);
+        }
+    }
+    free(layer->wk);
+    free(layer->wv);
+    tti_vector *vectors[] = {&layer->q_norm,    &layer->k_norm, &layer->sinks,      &layer->q_a_norm,
+                             &layer->kv_a_norm, &layer->conv,   &layer->decay_bias, &layer->decay_rate,
+                             &layer->delta_norm};
+    for (size_t i = 0; i < sizeof(vectors) / sizeof(vectors[0]); i++) {
+        tti_vector_free(vectors[i]);
+    }
+}
