@@ -7,6 +7,7 @@
 static const char *const names[] = {
     "deepseek_v2",    "deepseek_v2_group", "deepseek_v3", "kimi_k2",  "qwen3_moe", "mixtral",      "olmoe",      "qwen2_moe",
     "qwen3_moe_yarn", "qwen3_dense",       "llama_dense", "glm4_moe", "dots1",     "ernie4_5_moe", "minimax_m2",
+    "flex_olmo",      "gpt_oss",           "granitemoe",  "granitemoeshared", "hunyuan_v1_moe", "llama4_text", "phimoe", "qwen3_next",
 };
 
 /* GGUF files of the same models, made by another converter, and the folder of what they must give. */
