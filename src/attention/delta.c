@@ -7,7 +7,7 @@
  * |x| is sqrt(sum x^2 + 1e-6), made by the rms norm: x / sqrt(sum/Dk + 1e-6/Dk) = sqrt(Dk) x / |x|, so that its weights are
  * Dk^-1 for q and Dk^-1/2 for k.
  * How rows are cut into steps changes no bit: the convolution keeps its last inputs, the state its floats, and every sum its order.
- * Source: arXiv:2412.06464; Qwen3-Next. */
+ * Source: arXiv:2412.06464. */
 #include "attention_internal.h"
 #include <stdatomic.h>
 #include <string.h>
