@@ -184,9 +184,9 @@ static const tti_block_type types[ROW_COUNT];
 #define PLAIN(name_, id_, bytes_, type_)                                                                                       \
     [ROW_##name_] = {.id = (id_), .elements = 1, .bytes = (bytes_), .is_supported = true, .format = {.code = (type_)},           \
                      .dtype = {#name_, 8 * (bytes_), true, (type_), &types[ROW_##name_]}}
-#define BLOCKS(name_, id_, elements_, bytes_, unpack_, ...)                                                                    \
+#define BLOCKS(name_, id_, elements_, bytes_, n_halves_, half_, unpack_, ...)                                                                    \
     [ROW_##name_] = {.id = (id_), .elements = (elements_), .bytes = (bytes_), .is_supported = true, .format = __VA_ARGS__,        \
-                     .unpack = (unpack_), .dtype = {#name_, 0, false, TTK_F32, &types[ROW_##name_]}}
+                     .n_halves = (n_halves_), .half = {(half_), 2}, .unpack = (unpack_), .dtype = {#name_, 0, false, TTK_F32, &types[ROW_##name_]}}
 #define UNSUPPORTED(name_, id_, elements_, bytes_)                                                                            \
     [ROW_##name_] = {.id = (id_), .elements = (elements_), .bytes = (bytes_),                                                 \
                      .dtype = {#name_, 0, false, TTK_F32, &types[ROW_##name_]}}
@@ -194,16 +194,16 @@ static const tti_block_type types[ROW_COUNT] = {
     PLAIN(F32, 0, 4, TTK_F32),
     PLAIN(F16, 1, 2, TTK_F16),
     PLAIN(BF16, 30, 2, TTK_BF16),
-    BLOCKS(Q8_0, 8, 32, 34, unpack_q8_0, {TTK_I8, TTK_F16, TTK_SHIFT_NONE, 32, 0}),
-    BLOCKS(Q4_0, 2, 32, 18, unpack_q4_0, {TTK_I4, TTK_F16, TTK_SHIFT_NONE, 32, 0}),
-    BLOCKS(Q4_1, 3, 32, 20, unpack_q4_1, {TTK_U4, TTK_F16, TTK_SHIFT_OFFSET, 32, 0}),
-    BLOCKS(Q5_0, 6, 32, 22, unpack_q5_0, {TTK_I8, TTK_F16, TTK_SHIFT_NONE, 32, 0}),
-    BLOCKS(Q5_1, 7, 32, 24, unpack_q5_1, {TTK_U8, TTK_F16, TTK_SHIFT_OFFSET, 32, 0}),
-    BLOCKS(Q4_K, 12, 256, 144, unpack_q4_k, {TTK_U4, TTK_U8, TTK_SHIFT_OFFSET, 32, 8}),
-    BLOCKS(Q5_K, 13, 256, 176, unpack_q5_k, {TTK_U8, TTK_F32, TTK_SHIFT_OFFSET, 32, 0}),
-    BLOCKS(Q6_K, 14, 256, 210, unpack_q6_k, {TTK_I6, TTK_I8, TTK_SHIFT_NONE, 16, 16}),
-    BLOCKS(IQ4_NL, 20, 32, 18, unpack_iq4_nl, {TTK_I8, TTK_F16, TTK_SHIFT_NONE, 32, 0}),
-    BLOCKS(MXFP4, 39, 32, 17, unpack_mxfp4, {TTK_E2M1, TTK_E8M0, TTK_SHIFT_NONE, 32, 0}),
+    BLOCKS(Q8_0, 8, 32, 34, 1, 0, unpack_q8_0, {TTK_I8, TTK_F16, TTK_SHIFT_NONE, 32, 0}),
+    BLOCKS(Q4_0, 2, 32, 18, 1, 0, unpack_q4_0, {TTK_I4, TTK_F16, TTK_SHIFT_NONE, 32, 0}),
+    BLOCKS(Q4_1, 3, 32, 20, 2, 0, unpack_q4_1, {TTK_U4, TTK_F16, TTK_SHIFT_OFFSET, 32, 0}),
+    BLOCKS(Q5_0, 6, 32, 22, 1, 0, unpack_q5_0, {TTK_I8, TTK_F16, TTK_SHIFT_NONE, 32, 0}),
+    BLOCKS(Q5_1, 7, 32, 24, 2, 0, unpack_q5_1, {TTK_U8, TTK_F16, TTK_SHIFT_OFFSET, 32, 0}),
+    BLOCKS(Q4_K, 12, 256, 144, 2, 0, unpack_q4_k, {TTK_U4, TTK_U8, TTK_SHIFT_OFFSET, 32, 8}),
+    BLOCKS(Q5_K, 13, 256, 176, 2, 0, unpack_q5_k, {TTK_U8, TTK_F32, TTK_SHIFT_OFFSET, 32, 0}),
+    BLOCKS(Q6_K, 14, 256, 210, 1, 208, unpack_q6_k, {TTK_I6, TTK_I8, TTK_SHIFT_NONE, 16, 16}),
+    BLOCKS(IQ4_NL, 20, 32, 18, 1, 0, unpack_iq4_nl, {TTK_I8, TTK_F16, TTK_SHIFT_NONE, 32, 0}),
+    BLOCKS(MXFP4, 39, 32, 17, 0, 0, unpack_mxfp4, {TTK_E2M1, TTK_E8M0, TTK_SHIFT_NONE, 32, 0}),
     UNSUPPORTED(Q8_1, 9, 32, 36),
     UNSUPPORTED(Q2_K, 10, 256, 84),
     UNSUPPORTED(Q3_K, 11, 256, 110),

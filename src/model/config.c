@@ -132,20 +132,6 @@ static tt_status check_unread(const char *what, const json_t *config, const tti_
     return TT_OK;
 }
 
-/* Refuses what no family computes yet. */
-static tt_status check_quantization(const char *what, const json_t *config)
-{
-    const json_t *quantization = json_object_get(config, "quantization_config");
-    if (quantization && !json_is_null(quantization)) {
-        const char *method = json_string_value(json_object_get(quantization, "quant_method"));
-        return TT_FAIL(TT_ERR_UNSUPPORTED,
-                       "%s: quantization_config (quant_method '%s') is not supported; "
-                       "a bf16, f16 or f32 copy is needed",
-                       tti_show_path(what), method ? tti_show(method).text : "");
-    }
-    return TT_OK;
-}
-
 /* A window that the family does not know must not be there, unless it is too wide to matter. */
 static tt_status check_unread_window(const char *what, const json_t *config, const tti_hyper *hyper)
 {
@@ -224,10 +210,13 @@ tt_status tti_config_take(const char *what, json_t *root, const tti_family **fam
     tti_hyper hyper = {.what = what, .root = root, .arch = {.embedding_scale = 1, .residual_scale = 1, .logit_divisor = 1}};
     tt_status st = tti_family_find(what, hyper.root, &family, &hyper.arch.name);
     if (st == TT_OK) {
-        st = check_quantization(what, hyper.root);
+        st = find_keys(what, hyper.root, family, &hyper.config);
     }
     if (st == TT_OK) {
-        st = find_keys(what, hyper.root, family, &hyper.config);
+        st = tti_quantization_read(what, hyper.root, &hyper.quantization);
+    }
+    if (st == TT_OK && hyper.quantization.method == TTI_QUANT_NONE) {
+        st = tti_quantization_read(what, hyper.config, &hyper.quantization);
     }
     if (st == TT_OK) {
         st = read_keys(what, family, &hyper);

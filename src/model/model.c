@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include "tutti/log.h"
 
 const char *tt_format_name(const ttk_format *format)
 {
@@ -43,6 +44,30 @@ static tt_status check_directory(const char *path)
     return TT_OK;
 }
 
+/* Says once what is not kept as it is stored. */
+static void report_converted(const tt_model *model)
+{
+    const tt_arch *arch = &model->arch;
+    const char *first = NULL;
+    int64_t n = 0;
+    for (int role = 0; role < TT_ROLE_COUNT; role++) {
+        bool global = tti_role_is_global((tt_role)role), expert = tti_role_is_expert((tt_role)role);
+        for (int64_t layer = 0; layer < (global ? 1 : arch->L + arch->n_mtp); layer++) {
+            for (int64_t e = 0; e < (expert ? arch->E : 1); e++) {
+                tt_tensor tensor = tt_model_tensor(model, (tt_role)role, layer, e);
+                if (tensor.name && tensor.source->scheme == TTI_SCHEME_QUANT && ttk_format_is_plain(&tensor.format)) {
+                    first = first ? first : tensor.name;
+                    n++;
+                }
+            }
+        }
+    }
+    if (n > 0) {
+        tt_log(TT_LOG_WARN, "%s: %lld quantised matrices ('%s' and so on) have groups that packed weights cannot keep: they become f32, exactly",
+               tti_show_path(model->path), (long long)n, tti_show(first).text);
+    }
+}
+
 /* Fills what the configuration and the tensors say. Takes over what of hyper and checkpoint lives on in the model. */
 static tt_status fill(tt_model *model, const tti_family *family, const tti_hyper *hyper, tti_checkpoint *checkpoint)
 {
@@ -50,6 +75,7 @@ static tt_status fill(tt_model *model, const tti_family *family, const tti_hyper
     model->name = copy_text(hyper->arch.name);
     model->arch.name = model->name;
     TT_CHECK(model->name, TT_ERR_NOMEM, "no memory for an architecture's name");
+    checkpoint->quantization = hyper->quantization;
     TT_TRY(tti_roles_resolve(model, family, hyper, checkpoint));
     /* The files and the names stay; the table is no longer needed. */
     model->file = checkpoint->file;
@@ -58,6 +84,7 @@ static tt_status fill(tt_model *model, const tti_family *family, const tti_hyper
     checkpoint->file = NULL;
     checkpoint->n_files = 0;
     checkpoint->table.names = (tti_names){0};
+    report_converted(model);
     return TT_OK;
 }
 

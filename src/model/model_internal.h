@@ -9,6 +9,7 @@
 #define TUTTI_MODEL_INTERNAL_H
 #include <jansson.h>
 #include "tutti/model.h"
+#include "quantization.h"
 
 /* ---- file.c ---- */
 
@@ -171,6 +172,7 @@ typedef struct tti_checkpoint {
     int n_files;
     tti_table table;
     char *source;
+    tti_quantization quantization;
 } tti_checkpoint;
 tt_status tti_checkpoint_open(const char *dir, tti_checkpoint *checkpoint_out);
 void tti_checkpoint_fini(tti_checkpoint *checkpoint);
@@ -179,18 +181,37 @@ void tti_checkpoint_fini(tti_checkpoint *checkpoint);
 
 /* How the numbers of a matrix are spread over files. */
 typedef enum tti_scheme {
-    TTI_SCHEME_PLAIN /* part 0: elements of one type */
+    TTI_SCHEME_PLAIN,  /* elements of one type, in TTI_PART_CODE */
+    TTI_SCHEME_BLOCKS, /* rows of whole blocks of the type `block`, in TTI_PART_CODE */
+    TTI_SCHEME_QUANT   /* codes and scales, perhaps zero points, each a part of its own */
 } tti_scheme;
 /* What becomes of each number of a vector after reading. */
 typedef enum tti_map { TTI_MAP_NONE, TTI_MAP_PLUS_ONE, TTI_MAP_EXP, TTI_MAP_NEGATE } tti_map;
 void tti_map_apply(tti_map map, float *x, int64_t n);
 
-/* A range of a file. */
+/* What shares a word of a file: nothing, neighbouring inputs (or groups), or neighbouring outputs. */
+typedef enum tti_packing { TTI_PACKING_NONE, TTI_PACKING_INPUTS, TTI_PACKING_OUTPUTS } tti_packing;
+
+/* An array of a matrix in a range of a file: planes of lines[lines][words], words of word_bytes that hold word_bytes * 8 / bits elements,
+ * first in the lowest bits (unless awq). A line belongs to an output (or as many as a word packs) and its words to inputs, or,
+ * if transposed, a line to inputs and its words to outputs. */
 typedef struct tti_part {
     int file_id;
-    uint64_t offset, bytes;
+    uint64_t offset, bytes; /* bytes = 0: the matrix has no such part */
+    int64_t lines, words;
+    uint16_t word_bytes, bits;
+    tti_packing packing;
+    bool transposed;
+    bool awq; /* outputs 0..7 of a word are its nibbles 0, 4, 1, 5, 2, 6, 3, 7 */
 } tti_part;
-enum { TTI_PARTS = 4 };
+enum {
+    TTI_PART_CODE,
+    TTI_PART_SCALE,
+    TTI_PART_ZERO,
+    TTI_PART_GROUPS, /* i32: the group of each input */
+    TTI_PART_SHAPE,  /* i64: outputs, inputs */
+    TTI_PARTS
+};
 
 /* `rows` rows of a matrix: of these, row r is output first + (r / run) * stride + r % run of a plane. */
 typedef struct tti_segment {
@@ -203,17 +224,27 @@ enum { TTI_SEGMENTS = 3 };
  * another. Made by tti_source_make for the whole; roles.c narrows it. */
 typedef struct tti_source {
     tti_scheme scheme;
-    ttk_format format;
-    const char *name; /* of the tensor; owned by the names of the checkpoint */
+    ttk_format format;                  /* of the numbers that are read */
+    const struct tti_block_type *block; /* of TTI_SCHEME_BLOCKS */
+    const char *name;                   /* of the tensor; owned by the names of the checkpoint */
     tti_part part[TTI_PARTS];
     int64_t plane, file_rows, file_cols;
     tti_segment segment[TTI_SEGMENTS];
     int n_segments;
-    bool transposed;
+    bool transposed; /* of TTI_SCHEME_PLAIN only; the parts of others have their own */
     tti_map map;
+    /* Of TTI_SCHEME_QUANT: */
+    ttk_format stored;      /* as it lies in the files; format differs where packed panels cannot keep it */
+    int64_t plane_rows;     /* outputs in a plane of the parts */
+    int64_t scale_rows;     /* outputs that share a scale */
+    unsigned char flip;     /* xor of codes and zero points: signed bytes for unsigned ones */
+    unsigned char zero_add; /* to a zero point, modulo 2^bits */
+    bool zeros_even;        /* all zero points must be the middle of the range: the format has none */
 } tti_source;
 /* The output of the plane that is row r of the matrix; *left_out (may be NULL): so many rows from r on follow each other there. */
 int64_t tti_source_row(const tti_source *source, int64_t r, int64_t *left_out);
+
+/* ---- source_make.c ---- */
 
 /* Finds what is stored under the name of a tensor, in whatever scheme (a scheme may replace the name's ending), and its
  * shape as if it were stored plainly: dims[n_dims], outputs before inputs. *n_dims_out = 0: the checkpoint has no such
@@ -251,6 +282,7 @@ typedef struct tti_hyper {
     const char *topk_method, *scoring;
     const json_t *layer_types; /* borrowed: a name for each layer; NULL: not stated */
     tti_rope_keys rope;
+    tti_quantization quantization;
 } tti_hyper;
 
 enum { TTI_SPELLINGS = 3 };

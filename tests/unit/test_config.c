@@ -359,7 +359,7 @@ static void bad_values_are_refused_by_name(void **state)
         {"deepseek_v3", "attention_bias", "true", TT_ERR_UNSUPPORTED},
         {"deepseek_v3", "hidden_act", "\"gelu\"", TT_ERR_UNSUPPORTED},
         {"deepseek_v3", "hidden_act", "3", TT_ERR_FILE},
-        {"deepseek_v3", "quantization_config", "{\"quant_method\":\"fp8\"}", TT_ERR_UNSUPPORTED},
+        {"deepseek_v3", "quantization_config", "{\"quant_method\":\"quip\"}", TT_ERR_UNSUPPORTED},
         {"deepseek_v3", "eos_token_id", "\"x\"", TT_ERR_FILE},
         {"deepseek_v3", "eos_token_id", "[1,-2]", TT_ERR_FILE},
         {"deepseek_v2", "norm_topk_prob", "true", TT_ERR_UNSUPPORTED},
@@ -405,8 +405,8 @@ static void refusals_name_the_value(void **state)
     fixture *f = *state;
     change(f, "olmoe", "architectures", "[\"GiantForCausalLM\"]");
     expect_refusal(f, TT_ERR_UNSUPPORTED, "GiantForCausalLM", NULL);
-    change(f, "olmoe", "quantization_config", "{\"quant_method\":\"gptq\"}");
-    expect_refusal(f, TT_ERR_UNSUPPORTED, "quantization_config", "gptq", NULL);
+    change(f, "olmoe", "quantization_config", "{\"quant_method\":\"quip\"}");
+    expect_refusal(f, TT_ERR_UNSUPPORTED, "quantization_config", "quip", NULL);
     change(f, "olmoe", "hidden_act", "\"relu\"");
     expect_refusal(f, TT_ERR_UNSUPPORTED, "relu", NULL);
     change(f, "deepseek_v3", "topk_group", "5");

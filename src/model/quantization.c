@@ -1,0 +1,246 @@
+/* quantization.c - quantization_config: what a checkpoint says of its own storage.
+ *
+ * How a matrix is stored is decided tensor by tensor, from what lies in the files (source_make.c). What is said here settles what
+ * tensors cannot tell (the size of a block, the zero points' convention), and must not contradict them. So lists of
+ * modules that are or are not converted are not read.
+ * Sources: MODELS facts 6; the configurations of transformers, compressed-tensors, AutoGPTQ and AutoAWQ. */
+#include "model_internal.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* One group of keys, as stated. */
+typedef struct stated {
+    int64_t bits, group_size;
+    bool symmetric, desc_act, static_groups, zero_point, is_marlin;
+    const char *type, *strategy, *format, *version, *fmt;
+} stated;
+
+#define STATED(field) offsetof(stated, field)
+#define INT(key, field, low, high, value)                                                                                          \
+    {                                                                                                                              \
+        .type = TTI_KEY_INT, .name = {key}, .offset = STATED(field), .fallback = (value), .min = (low), .max = (high)              \
+    }
+#define FLAG(key, field, value)                                                                                                    \
+    {                                                                                                                              \
+        .type = TTI_KEY_BOOL, .name = {key}, .offset = STATED(field), .fallback = (value)                                          \
+    }
+#define TEXT(key, field, value)                                                                                                    \
+    {                                                                                                                              \
+        .type = TTI_KEY_STRING, .name = {key}, .offset = STATED(field), .text = (value)                                            \
+    }
+
+static bool is_one_of(const char *text, const char *const *list)
+{
+    while (*list && strcmp(*list, text) != 0) {
+        list++;
+    }
+    return *list != NULL;
+}
+
+static tt_status check_group(const char *what, int64_t group_size)
+{
+    TT_CHECK(group_size != 0, TT_ERR_FILE, "%s: quantization_config: 'group_size' is 0 (-1 stands for all inputs)", tti_show_path(what));
+    return TT_OK;
+}
+
+/* A block of a weight that shares a scale: [outputs, inputs], both positive. */
+static tt_status read_block(const char *what, const char *key, const json_t *value, tti_quant_rule *rule)
+{
+    int64_t size[2] = {0, 0};
+    for (size_t i = 0; i < 2 && json_array_size(value) == 2; i++) {
+        size[i] = json_integer_value(json_array_get(value, i));
+    }
+    if (json_is_string(value)) {
+        int used = 0;
+        int n = sscanf(json_string_value(value), "%" SCNd64 "x%" SCNd64 "%n", &size[0], &size[1], &used);
+        size[0] = n == 2 && json_string_value(value)[used] == 0 ? size[0] : 0;
+    }
+    TT_CHECK(size[0] >= 1 && size[1] >= 1 && size[0] <= TTI_MAX_WIDTH && size[1] <= TTI_MAX_WIDTH, TT_ERR_FILE,
+             "%s: quantization_config: '%s' is not a pair of sizes from 1 to %d", tti_show_path(what), key, TTI_MAX_WIDTH);
+    rule->strategy = TTI_QUANT_BLOCK;
+    rule->block = size[0];
+    rule->group = size[1];
+    return TT_OK;
+}
+
+static tt_status read_fp8(const char *what, const json_t *object, tti_quantization *q)
+{
+    static const tti_key keys[] = {TEXT("fmt", fmt, "e4m3"), TTI_KEYS_END};
+    stated s;
+    TT_TRY(tti_json_fill(what, object, keys, &s));
+    TT_CHECK(strcmp(s.fmt, "e4m3") == 0, TT_ERR_UNSUPPORTED, "%s: quantization_config: fmt '%s' is not supported (e4m3 is)",
+             tti_show_path(what), tti_show(s.fmt).text);
+    tti_quant_rule *rule = &q->rule[q->n_rules++];
+    *rule = (tti_quant_rule){.bits = 8, .is_float = true, .symmetric = true, .strategy = TTI_QUANT_ANY};
+    const json_t *block = json_object_get(object, "weight_block_size");
+    return block && !json_is_null(block) ? read_block(what, "weight_block_size", block, rule) : TT_OK;
+}
+
+static tt_status read_gptq(const char *what, const json_t *object, tti_quantization *q)
+{
+    static const tti_key keys[] = {{.type = TTI_KEY_INT, .flags = TTI_KEY_REQUIRED, .name = {"bits"}, .offset = STATED(bits), .min = 1, .max = 16},
+                                   INT("group_size", group_size, -1, TTI_MAX_WIDTH, 128),
+                                   FLAG("desc_act", desc_act, 0),
+                                   FLAG("static_groups", static_groups, 0),
+                                   FLAG("sym", symmetric, 1),
+                                   FLAG("is_marlin_format", is_marlin, 0),
+                                   TEXT("checkpoint_format", format, "gptq"),
+                                   TTI_KEYS_END};
+    stated s;
+    TT_TRY(tti_json_fill(what, object, keys, &s));
+    TT_TRY(check_group(what, s.group_size));
+    bool v2 = strcmp(s.format, "gptq_v2") == 0;
+    TT_CHECK((v2 || strcmp(s.format, "gptq") == 0) && !s.is_marlin, TT_ERR_UNSUPPORTED,
+             "%s: quantization_config: checkpoint_format '%s' is not supported (gptq and gptq_v2 are)", tti_show_path(what),
+             s.is_marlin ? "marlin" : tti_show(s.format).text);
+    q->zeros_less_one = !v2;
+    q->act_order = s.desc_act && !s.static_groups;
+    q->varies = json_object_size(json_object_get(object, "dynamic")) > 0;
+    q->rule[q->n_rules++] = (tti_quant_rule){.bits = (int)s.bits,
+                                             .symmetric = s.symmetric,
+                                             .strategy = s.group_size < 0 ? TTI_QUANT_CHANNEL : TTI_QUANT_GROUP,
+                                             .group = s.group_size};
+    return TT_OK;
+}
+
+static tt_status read_awq(const char *what, const json_t *object, tti_quantization *q)
+{
+    static const tti_key keys[] = {
+        {.type = TTI_KEY_INT, .flags = TTI_KEY_REQUIRED, .name = {"bits", "w_bit"}, .offset = STATED(bits), .min = 1, .max = 16},
+        {.type = TTI_KEY_INT, .name = {"group_size", "q_group_size"}, .offset = STATED(group_size), .fallback = 128, .min = -1, .max = TTI_MAX_WIDTH},
+        FLAG("zero_point", zero_point, 1),
+        TEXT("version", version, "gemm"),
+        TTI_KEYS_END};
+    stated s;
+    TT_TRY(tti_json_fill(what, object, keys, &s));
+    TT_TRY(check_group(what, s.group_size));
+    TT_CHECK(strcmp(s.version, "gemm") == 0 || strcmp(s.version, "GEMM") == 0, TT_ERR_UNSUPPORTED,
+             "%s: quantization_config: awq version '%s' is not supported (gemm is)", tti_show_path(what), tti_show(s.version).text);
+    TT_CHECK(s.bits == 4, TT_ERR_UNSUPPORTED, "%s: quantization_config: awq with %d bits is not supported (4 are)", tti_show_path(what),
+             (int)s.bits);
+    q->rule[q->n_rules++] = (tti_quant_rule){.bits = (int)s.bits,
+                                             .symmetric = !s.zero_point,
+                                             .strategy = s.group_size < 0 ? TTI_QUANT_CHANNEL : TTI_QUANT_GROUP,
+                                             .group = s.group_size};
+    return TT_OK;
+}
+
+static tt_status read_mxfp4(const char *what, const json_t *object, tti_quantization *q)
+{
+    (void)what;
+    (void)object;
+    q->rule[q->n_rules++] = (tti_quant_rule){.bits = 4, .is_float = true, .symmetric = true, .strategy = TTI_QUANT_GROUP, .group = 32};
+    return TT_OK;
+}
+
+/* The "weights" of one of compressed-tensors' groups. */
+static tt_status read_weights(const char *what, const json_t *weights, tti_quantization *q)
+{
+    static const tti_key keys[] = {INT("num_bits", bits, 1, 16, 8),
+                                   INT("group_size", group_size, -1, TTI_MAX_WIDTH, -1),
+                                   FLAG("symmetric", symmetric, 1),
+                                   TEXT("type", type, "int"),
+                                   TEXT("strategy", strategy, NULL),
+                                   TTI_KEYS_END};
+    static const char *const names[] = {[TTI_QUANT_TENSOR] = "tensor", [TTI_QUANT_CHANNEL] = "channel", [TTI_QUANT_GROUP] = "group",
+                                        [TTI_QUANT_BLOCK] = "block"};
+    stated s;
+    TT_TRY(tti_json_fill(what, weights, keys, &s));
+    TT_TRY(check_group(what, s.group_size));
+    TT_CHECK(q->n_rules < TTI_QUANT_RULES, TT_ERR_UNSUPPORTED, "%s: quantization_config: more than %d config_groups", tti_show_path(what),
+             TTI_QUANT_RULES);
+    tti_quant_rule *rule = &q->rule[q->n_rules];
+    *rule = (tti_quant_rule){.bits = (int)s.bits,
+                             .is_float = strcmp(s.type, "float") == 0,
+                             .symmetric = s.symmetric,
+                             .strategy = s.group_size > 0 ? TTI_QUANT_GROUP : TTI_QUANT_CHANNEL,
+                             .group = s.group_size};
+    if (s.strategy && strcmp(s.strategy, "tensor_group") != 0) {
+        int i = TTI_QUANT_TENSOR;
+        while (i <= TTI_QUANT_BLOCK && strcmp(names[i], s.strategy) != 0) {
+            i++;
+        }
+        TT_CHECK(i <= TTI_QUANT_BLOCK, TT_ERR_UNSUPPORTED, "%s: quantization_config: strategy '%s' is not supported", tti_show_path(what),
+                 tti_show(s.strategy).text);
+        rule->strategy = (tti_quant_strategy)i;
+    }
+    TT_CHECK(rule->strategy != TTI_QUANT_GROUP || s.group_size > 0, TT_ERR_FILE,
+             "%s: quantization_config: strategy 'group' without a positive 'group_size'", tti_show_path(what));
+    if (rule->strategy == TTI_QUANT_BLOCK) {
+        TT_TRY(read_block(what, "block_structure", json_object_get(weights, "block_structure"), rule));
+    }
+    q->n_rules++;
+    return TT_OK;
+}
+
+static tt_status check_format(const char *what, const json_t *object)
+{
+    static const char *const formats[] = {"dense",          "naive-quantized",      "int-quantized",   "float-quantized",
+                                          "pack-quantized", "mxfp4-pack-quantized", "mixed-precision", NULL};
+    const json_t *format = json_object_get(object, "format");
+    TT_CHECK(!format || json_is_null(format) || json_is_string(format), TT_ERR_FILE, "%s: quantization_config: 'format' is not a string",
+             tti_show_path(what));
+    const char *text = json_string_value(format);
+    TT_CHECK(!text || is_one_of(text, formats), TT_ERR_UNSUPPORTED, "%s: quantization_config: format '%s' is not supported",
+             tti_show_path(what), tti_show(text).text);
+    return TT_OK;
+}
+
+static tt_status read_compressed(const char *what, const json_t *object, tti_quantization *q)
+{
+    const char *name;
+    json_t *group;
+    const json_t *groups = json_object_get(object, "config_groups");
+    const char *sparsity = json_string_value(json_object_get(json_object_get(object, "sparsity_config"), "format"));
+    TT_CHECK(!sparsity || strcmp(sparsity, "dense") == 0, TT_ERR_UNSUPPORTED,
+             "%s: quantization_config: sparsity_config of format '%s' is not supported", tti_show_path(what), tti_show(sparsity).text);
+    TT_TRY(check_format(what, object));
+    TT_CHECK(json_is_object(groups), TT_ERR_FILE, "%s: quantization_config: has no object 'config_groups'", tti_show_path(what));
+    json_object_foreach((json_t *)groups, name, group)
+    {
+        TT_CHECK(json_is_object(group), TT_ERR_FILE, "%s: quantization_config: config_groups '%s' is not an object", tti_show_path(what),
+                 tti_show(name).text);
+        TT_TRY(check_format(what, group));
+        const json_t *weights = json_object_get(group, "weights");
+        if (weights && !json_is_null(weights)) {
+            TT_CHECK(json_is_object(weights), TT_ERR_FILE, "%s: quantization_config: 'weights' of '%s' is not an object",
+                     tti_show_path(what), tti_show(name).text);
+            TT_TRY(read_weights(what, weights, q));
+        }
+    }
+    return TT_OK;
+}
+
+tt_status tti_quantization_read(const char *what, const json_t *config, tti_quantization *q_out)
+{
+    static const struct {
+        const char *name;
+        tti_quant_method method;
+        tt_status (*read)(const char *what, const json_t *object, tti_quantization *q);
+    } methods[] = {{"fp8", TTI_QUANT_FP8, read_fp8},
+                   {"compressed-tensors", TTI_QUANT_COMPRESSED, read_compressed},
+                   {"mxfp4", TTI_QUANT_MXFP4, read_mxfp4},
+                   {"gptq", TTI_QUANT_GPTQ, read_gptq},
+                   {"awq", TTI_QUANT_AWQ, read_awq}};
+    *q_out = (tti_quantization){0};
+    const json_t *object = json_object_get(config, "quantization_config");
+    if (!object || json_is_null(object)) {
+        object = json_object_get(config, "compression_config"); /* an older spelling of compressed-tensors */
+    }
+    if (!object || json_is_null(object)) {
+        return TT_OK;
+    }
+    TT_CHECK(json_is_object(object), TT_ERR_FILE, "%s: 'quantization_config' is not an object", tti_show_path(what));
+    const json_t *method = json_object_get(object, "quant_method");
+    TT_CHECK(json_is_string(method), TT_ERR_FILE, "%s: quantization_config: has no string 'quant_method'", tti_show_path(what));
+    for (size_t i = 0; i < sizeof(methods) / sizeof(methods[0]); i++) {
+        if (strcmp(json_string_value(method), methods[i].name) == 0) {
+            q_out->method = methods[i].method;
+            return methods[i].read(what, object, q_out);
+        }
+    }
+    return TT_FAIL(TT_ERR_UNSUPPORTED,
+                   "%s: quantization_config: quant_method '%s' is not supported (fp8, compressed-tensors, mxfp4, gptq and awq are)",
+                   tti_show_path(what), tti_show(json_string_value(method)).text);
+}

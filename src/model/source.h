@@ -1,0 +1,21 @@
+/* source.h - reading rows in two steps: one thread fetches their bytes, many unpack them. Private to the model room.
+ * MPI: none. */
+#ifndef TUTTI_SRC_MODEL_SOURCE_H
+#define TUTTI_SRC_MODEL_SOURCE_H
+#include "blocks.h"
+
+/* Rows [row, row + n_rows) of a tensor as they lie in its files. */
+typedef struct tti_raw {
+    const tt_tensor *tensor;
+    int64_t row, n_rows;
+    unsigned char *bytes; /* bytes[tti_raw_bytes(tensor, row, n_rows)] */
+} tti_raw;
+size_t tti_raw_bytes(const tt_tensor *tensor, int64_t row, int64_t n_rows);
+/* Fills raw->bytes and checks all that unpacking relies on. Thread: any. Errors: as tt_model_read_rows. */
+tt_status tti_raw_fetch(const tt_model *model, const tti_raw *raw);
+/* Of the fetched rows those from begin on, n of them, unpacked into buffer[ttk_unpacked_bytes(&tensor->format, n, cols)]. Thread: any. */
+void tti_raw_unpack(const tti_raw *raw, int64_t begin, int64_t n, void *buffer, ttk_unpacked *rows_out);
+/* How many rows make a fetch of about so many bytes: a multiple of step, or all n_rows. */
+int64_t tti_raw_rows(const tt_tensor *tensor, size_t bytes, int64_t step, int64_t n_rows);
+
+#endif
