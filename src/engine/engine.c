@@ -100,6 +100,7 @@ tt_status tt_engine_create(const tt_engine_params *params, tt_engine **engine_ou
     if (st == TT_OK) {
         st = create_rooms(engine, &load);
     }
+    tt_load_end(&load);
     if (st != TT_OK) {
         tt_engine_destroy(&engine);
         return st;

@@ -28,7 +28,7 @@ static view view_of(const tt_model *model, const tt_layout *layout, int rank)
 uint64_t tt_plan_packed_bytes(tt_weight_format weights, const ttk_format *stored, int64_t rows,
                               int64_t cols)
 {
-    ttk_format format = tt_load_format(weights, stored);
+    ttk_format format = tt_load_format(weights, &(tt_tensor){.format = *stored});
     return ttk_packed_bytes(&format, rows, cols);
 }
 
@@ -40,13 +40,17 @@ static uint64_t matrix(const view *v, tt_role role, int64_t layer, int64_t exper
                        int64_t cols)
 {
     tt_tensor tensor = tt_model_tensor(v->model, role, layer, expert);
-    return tensor.name ? tt_plan_packed_bytes(v->layout->weights, &tensor.format, rows, cols) : 0;
+    ttk_format format = tt_load_format(v->layout->weights, &tensor);
+    return tensor.name ? ttk_packed_bytes(&format, rows, cols) : 0;
 }
 
-/* The same for rows taken as columns, [cols][rows] of the file. */
-static uint64_t transposed(const view *v, tt_role role, int64_t layer, int64_t rows, int64_t cols)
+/* The part of kv_b that is packed transposed for a head: [kv_rank][nope_dim]. */
+static uint64_t head_key(const view *v, int64_t layer, int64_t head)
 {
-    return matrix(v, role, layer, 0, rows, cols);
+    const tt_arch *a = v->arch;
+    tt_tensor tensor = tt_model_tensor(v->model, TT_ROLE_KV_B, layer, 0);
+    ttk_format format = tt_load_format_transposed(v->layout->weights, &tensor, head * (a->nope_dim + a->v_dim), a->nope_dim);
+    return tensor.name ? ttk_packed_bytes(&format, a->kv_rank, a->nope_dim) : 0;
 }
 
 /* `n` elements of a norm or bias, which are kept as f32; 0 if the model has no such tensor. */
@@ -109,11 +113,10 @@ static uint64_t mla_bytes(const view *v, int64_t layer)
     bytes = tti_plan_add(bytes, matrix(v, TT_ROLE_KV_A, layer, 0, a->kv_rank + a->rope_dim, a->H));
     bytes = tti_plan_add(bytes, vector(v, TT_ROLE_KV_A_NORM, layer, a->kv_rank));
     /* The absorbed form keeps two matrices per head, each padded to panels of its own. */
-    uint64_t head_bytes = a->mla_split ? matrix(v, TT_ROLE_MLA_K, layer, 0, a->kv_rank, a->nope_dim)
-                                       : transposed(v, TT_ROLE_KV_B, layer, a->kv_rank, a->nope_dim);
-    head_bytes = tti_plan_add(head_bytes, matrix(v, a->mla_split ? TT_ROLE_MLA_V : TT_ROLE_KV_B, layer, 0,
-                                                 a->v_dim, a->kv_rank));
-    bytes = tti_plan_add(bytes, tti_plan_mul((uint64_t)n_heads, head_bytes));
+    for (int64_t head = v->role->head_begin; head < v->role->head_end; head++) {
+        bytes = tti_plan_add(bytes, a->mla_split ? matrix(v, TT_ROLE_MLA_K, layer, 0, a->kv_rank, a->nope_dim) : head_key(v, layer, head));
+        bytes = tti_plan_add(bytes, matrix(v, a->mla_split ? TT_ROLE_MLA_V : TT_ROLE_KV_B, layer, 0, a->v_dim, a->kv_rank));
+    }
     return tti_plan_add(bytes,
                         matrix(v, TT_ROLE_O, layer, 0, tp_columns(v, a->H), a->Nq * a->v_dim));
 }

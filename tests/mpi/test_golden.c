@@ -8,6 +8,7 @@ static const char *const names[] = {
     "deepseek_v2",    "deepseek_v2_group", "deepseek_v3", "kimi_k2",  "qwen3_moe", "mixtral",      "olmoe",      "qwen2_moe",
     "qwen3_moe_yarn", "qwen3_dense",       "llama_dense", "glm4_moe", "dots1",     "ernie4_5_moe", "minimax_m2",
     "flex_olmo",      "gpt_oss",           "granitemoe",  "granitemoeshared", "hunyuan_v1_moe", "llama4_text", "phimoe", "qwen3_next",
+    "deepseek_v3_fp8", "gpt_oss_mxfp4",    "qwen3_moe_gptq", "qwen3_moe_awq", "qwen3_moe_ct_int4", "qwen3_moe_ct_int8",
 };
 
 /* GGUF files of the same models, made by another converter, and the folder of what they must give. */
@@ -15,6 +16,9 @@ static const struct {
     const char *model, *golden;
 } gguf[] = {{"tests/golden/gguf/deepseek_v3.gguf", "tests/golden/architectures/deepseek_v3/golden.safetensors"},
             {"tests/golden/gguf/qwen2_moe.gguf", "tests/golden/architectures/qwen2_moe/golden.safetensors"},
+            {"tests/golden/gguf/gpt_oss_mxfp4.gguf", "tests/golden/architectures/gpt_oss_mxfp4/golden.safetensors"},
+            {"tests/golden/gguf/types_a.gguf", "tests/golden/gguf/types_a.golden.safetensors"},
+            {"tests/golden/gguf/types_b.gguf", "tests/golden/gguf/types_b.golden.safetensors"},
             {"tests/golden/gguf/split", "tests/golden/architectures/llama_dense/golden.safetensors"}};
 
 typedef struct collected {
