@@ -17,8 +17,6 @@ static const struct {
 } gguf[] = {{"tests/golden/gguf/deepseek_v3.gguf", "tests/golden/architectures/deepseek_v3/golden.safetensors"},
             {"tests/golden/gguf/qwen2_moe.gguf", "tests/golden/architectures/qwen2_moe/golden.safetensors"},
             {"tests/golden/gguf/gpt_oss_mxfp4.gguf", "tests/golden/architectures/gpt_oss_mxfp4/golden.safetensors"},
-            {"tests/golden/gguf/types_a.gguf", "tests/golden/gguf/types_a.golden.safetensors"},
-            {"tests/golden/gguf/types_b.gguf", "tests/golden/gguf/types_b.golden.safetensors"},
             {"tests/golden/gguf/split", "tests/golden/architectures/llama_dense/golden.safetensors"}};
 
 typedef struct collected {
