@@ -21,11 +21,14 @@ TT_API void tt_relay_destroy(tt_relay **relay);
 TT_API int tt_relay_n_members(const tt_relay *relay);
 TT_API size_t tt_relay_piece_bytes(const tt_relay *relay);
 
-/* True if this member is to read the next piece: then *place_out is where to, and tt_relay_publish must follow with how the reading went
- * (not TT_OK: its message is told to all members). Waits until the place is free. MPI: not collective; the other members
- * come sooner or later. Errors: TT_ERR_TIMEOUT, TT_ERR_PEER. */
-TT_API tt_status tt_relay_begin(tt_relay *relay, bool *mine_out, void **place_out);
+/* If one of the next n_left pieces (the first of them is the next to take) is this member's to read now: *place_out is where to, *ahead_out is which,
+ * counted from the next to take, and tt_relay_publish must follow with how the reading went (not TT_OK: its message is told to all members). Else
+ * *place_out is NULL. Called before each take until it says so, it lets all members read at the same time, each one piece ahead. Waits until the
+ * place is free. MPI: not collective; the other members come sooner or later. Errors: TT_ERR_TIMEOUT, TT_ERR_PEER, or another member's. */
+TT_API tt_status tt_relay_begin(tt_relay *relay, uint64_t n_left, uint64_t *ahead_out, void **place_out);
 TT_API void tt_relay_publish(tt_relay *relay, tt_status st);
+/* This member takes no further part, because of `st` (not TT_OK): others get it from their waits, now or later. */
+TT_API void tt_relay_fail(tt_relay *relay, tt_status st);
 /* The next piece, valid until tt_relay_release. Errors: the reader's own, as "rank 3 (host): message", on all members. */
 TT_API tt_status tt_relay_take(tt_relay *relay, const void **piece_out);
 TT_API void tt_relay_release(tt_relay *relay);

@@ -2,7 +2,7 @@
  *
  * Piece p is read by member p mod n into its place (p div n) mod 2. A place holds the number of the piece that is published in it; a
  * member's `done` line says how many pieces it has released. A reader writes piece p once all have released piece p - 2n, which lay in
- * the same place. */
+ * the same place. A member reads at most one piece ahead of the round at hand, so that nobody waits for a place that only it could free. */
 #include "comm_internal.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +21,8 @@ typedef struct place_head {
 /* A member's window part: this, then N_PLACES heads each with its bytes. */
 typedef struct part_head {
     alignas(TT_CACHE_LINE) _Atomic uint64_t done; /* pieces released */
+    _Atomic int64_t failed; /* the member's status; release after the text */
+    char text[TT_STATUS_MESSAGE_BYTES];
 } part_head;
 
 struct tt_relay {
@@ -29,7 +31,8 @@ struct tt_relay {
     int *member;  /* member[n]: world ranks, ascending */
     part_head **part; /* part[n] */
     size_t piece_bytes;
-    uint64_t next; /* piece */
+    uint64_t next;    /* piece to take */
+    uint64_t reading; /* piece that this member reads next, or is reading */
     tti_window window;
 };
 
@@ -50,7 +53,7 @@ static void owing_release(void *arg, bool *owes)
     uint64_t ahead = (uint64_t)(N_PLACES * relay->n);
     for (int m = 0; m < relay->n; m++) {
         uint64_t done = atomic_load_explicit(&relay->part[m]->done, memory_order_acquire);
-        owes[relay->member[m]] = done + ahead <= relay->next;
+        owes[relay->member[m]] = done + ahead <= relay->reading;
     }
 }
 
@@ -66,37 +69,69 @@ static bool is_free(const tt_relay *relay)
 {
     uint64_t ahead = (uint64_t)(N_PLACES * relay->n);
     for (int m = 0; m < relay->n; m++) {
-        if (atomic_load_explicit(&relay->part[m]->done, memory_order_acquire) + ahead <= relay->next) {
+        if (atomic_load_explicit(&relay->part[m]->done, memory_order_acquire) + ahead <= relay->reading) {
             return false;
         }
     }
     return true;
 }
 
-tt_status tt_relay_begin(tt_relay *relay, bool *mine_out, void **place_out)
+/* A member's error, told as its own. */
+static tt_status adopt(const tt_relay *relay, int m, int64_t code, char text[TT_STATUS_MESSAGE_BYTES])
 {
-    *mine_out = relay->next % (uint64_t)relay->n == (uint64_t)relay->me;
+    char name[TTI_NAME_BYTES], full[TT_STATUS_MESSAGE_BYTES + TTI_NAME_BYTES + 2];
+    text[TT_STATUS_MESSAGE_BYTES - 1] = 0;
+    snprintf(full, sizeof(full), "%s: %s", tti_rank_name(relay->world, relay->member[m], name, sizeof(name)), text);
+    return tt_status_adopt((tt_status)code, full);
+}
+
+/* The error of the first other member that gave up. */
+static tt_status failed_member(const tt_relay *relay)
+{
+    for (int m = 0; m < relay->n; m++) {
+        int64_t code = m == relay->me ? TT_OK : atomic_load_explicit(&relay->part[m]->failed, memory_order_acquire);
+        if (code != TT_OK) {
+            return adopt(relay, m, code, relay->part[m]->text);
+        }
+    }
+    return TT_OK;
+}
+
+tt_status tt_relay_begin(tt_relay *relay, uint64_t n_left, uint64_t *ahead_out, void **place_out)
+{
     *place_out = NULL;
-    if (!*mine_out) {
+    *ahead_out = relay->reading - relay->next;
+    if (*ahead_out >= n_left || *ahead_out >= (uint64_t)relay->n) {
         return TT_OK;
     }
     tti_wait wait = {.what = "a place to read a file into", .owing = owing_release, .arg = relay};
     while (!is_free(relay)) {
+        TT_TRY(failed_member(relay));
         TT_TRY(tti_wait_once(relay->world, &wait));
     }
     tti_wait_end(relay->world, &wait);
-    *place_out = place_of(relay, relay->next) + 1;
+    *place_out = place_of(relay, relay->reading) + 1;
     return TT_OK;
 }
 
 void tt_relay_publish(tt_relay *relay, tt_status st)
 {
-    place_head *head = place_of(relay, relay->next);
+    place_head *head = place_of(relay, relay->reading);
     head->code = st;
     if (st != TT_OK) {
         snprintf(head->text, sizeof(head->text), "%s", tt_status_message());
     }
-    atomic_store_explicit(&head->published, relay->next + 1, memory_order_release);
+    atomic_store_explicit(&head->published, relay->reading + 1, memory_order_release);
+    relay->reading += (uint64_t)relay->n;
+}
+
+void tt_relay_fail(tt_relay *relay, tt_status st)
+{
+    part_head *mine = relay->n > 0 ? relay->part[relay->me] : NULL;
+    if (mine && atomic_load_explicit(&mine->failed, memory_order_relaxed) == TT_OK) {
+        snprintf(mine->text, sizeof(mine->text), "%s", tt_status_message());
+        atomic_store_explicit(&mine->failed, st, memory_order_release);
+    }
 }
 
 tt_status tt_relay_take(tt_relay *relay, const void **piece_out)
@@ -104,15 +139,13 @@ tt_status tt_relay_take(tt_relay *relay, const void **piece_out)
     place_head *head = place_of(relay, relay->next);
     tti_wait wait = {.what = "a piece of a file that another rank reads", .owing = owing_piece, .arg = relay};
     while (atomic_load_explicit(&head->published, memory_order_acquire) != relay->next + 1) {
+        TT_TRY(failed_member(relay));
         TT_TRY(tti_wait_once(relay->world, &wait));
     }
     tti_wait_end(relay->world, &wait);
-    int reader = relay->member[relay->next % (uint64_t)relay->n];
-    if (head->code != TT_OK && reader != relay->world->rank) {
-        char name[TTI_NAME_BYTES], full[TT_STATUS_MESSAGE_BYTES + TTI_NAME_BYTES + 2];
-        head->text[sizeof(head->text) - 1] = 0;
-        snprintf(full, sizeof(full), "%s: %s", tti_rank_name(relay->world, reader, name, sizeof(name)), head->text);
-        return tt_status_adopt((tt_status)head->code, full);
+    int reader = (int)(relay->next % (uint64_t)relay->n);
+    if (head->code != TT_OK && reader != relay->me) {
+        return adopt(relay, reader, head->code, head->text);
     }
     *piece_out = head + 1;
     return (tt_status)head->code; /* the reader's own message is still there */
@@ -159,6 +192,7 @@ static tt_status open_relay(tt_relay *relay, bool takes_part)
     size_t place = sizeof(place_head) + tti_align(relay->piece_bytes);
     TT_TRY(tti_window_create(world, "buffers to read weights through", takes_part ? sizeof(part_head) + N_PLACES * place : 0,
                              &relay->window));
+    relay->reading = (uint64_t)relay->me;
     for (int m = 0; m < relay->n; m++) {
         relay->part[m] = relay->window.base[world->node_rank[relay->member[m]]];
     }

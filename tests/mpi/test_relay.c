@@ -18,13 +18,17 @@ static int walk(tt_relay *relay, uint64_t seed)
 {
     int n_read = 0;
     for (uint64_t p = 0; p < N_PIECES; p++) {
-        bool mine;
+        uint64_t ahead, n_left = seed % 2 ? 1 : N_PIECES - p; /* some read ahead, some do not */
         void *place;
         const void *piece;
-        MUST(tt_relay_begin(relay, &mine, &place));
-        if (mine) {
+        for (;;) {
+            MUST(tt_relay_begin(relay, n_left, &ahead, &place));
+            if (!place) {
+                break;
+            }
+            CHECK(ahead < n_left, "piece %llu ahead of %llu", (unsigned long long)ahead, (unsigned long long)n_left);
             for (size_t i = 0; i < PIECE; i += 97) {
-                ((unsigned char *)place)[i] = byte_at(p, i);
+                ((unsigned char *)place)[i] = byte_at(p + ahead, i);
             }
             n_read++;
             tt_relay_publish(relay, TT_OK);
@@ -55,26 +59,56 @@ static void members_share_the_reading(tt_world *world, bool takes_part)
     tt_relay_destroy(&relay);
 }
 
-static void a_fault_reaches_all(tt_world *world)
+/* What a member meets with pieces until `last`. The reader of FAULTY cannot read; or whoever is `quitter` leaves before it. */
+static tt_status walk_until_fault(tt_relay *relay, bool is_read_fault, int quitter)
 {
-    tt_relay *relay = NULL;
-    MUST(tt_relay_create(world, true, PIECE, &relay));
     tt_status st = TT_OK;
-    for (int p = 0; st == TT_OK && p <= FAULTY; p++) {
-        bool mine;
+    for (uint64_t p = 0; st == TT_OK && p < N_PIECES; p++) {
+        uint64_t ahead;
         void *place;
         const void *piece;
-        MUST(tt_relay_begin(relay, &mine, &place));
-        if (mine) {
-            tt_relay_publish(relay, p == FAULTY ? TT_FAIL(TT_ERR_IO, "weights.bin: cannot be read") : TT_OK);
+        if (!is_read_fault && p == FAULTY && test_rank == quitter) {
+            return TT_FAIL(TT_ERR_NOMEM, "no memory for panels");
         }
-        st = tt_relay_take(relay, &piece);
+        st = tt_relay_begin(relay, N_PIECES - p, &ahead, &place);
+        while (st == TT_OK && place) {
+            bool bad = is_read_fault && p + ahead == FAULTY;
+            tt_relay_publish(relay, bad ? TT_FAIL(TT_ERR_IO, "weights.bin: cannot be read") : TT_OK);
+            st = bad ? TT_ERR_IO : tt_relay_begin(relay, N_PIECES - p, &ahead, &place);
+        }
+        if (st == TT_OK) {
+            st = tt_relay_take(relay, &piece);
+        }
         if (st == TT_OK) {
             tt_relay_release(relay);
         }
     }
+    return st;
+}
+
+static void a_fault_reaches_all(tt_world *world)
+{
+    tt_relay *relay = NULL;
+    MUST(tt_relay_create(world, true, PIECE, &relay));
+    tt_status st = walk_until_fault(relay, true, -1);
     CHECK(st == TT_ERR_IO, "status %d", (int)st);
     CHECK(strstr(tt_status_message(), "weights.bin: cannot be read") != NULL, "message '%s'", tt_status_message());
+    tt_relay_destroy(&relay);
+}
+
+/* One rank leaves: all of its node hear of it, and nobody waits for it. */
+static void who_leaves_is_heard_of(tt_world *world)
+{
+    tt_relay *relay = NULL;
+    int node = tt_world_node(world, test_rank);
+    MUST(tt_relay_create(world, true, PIECE, &relay));
+    tt_status st = walk_until_fault(relay, false, test_size - 1);
+    if (st != TT_OK) {
+        tt_relay_fail(relay, st);
+    }
+    bool reached = node == tt_world_node(world, test_size - 1);
+    CHECK(st == (reached ? TT_ERR_NOMEM : TT_OK), "status %d: %s", (int)st, tt_status_message());
+    CHECK(!reached || strstr(tt_status_message(), "no memory for panels") != NULL, "message '%s'", tt_status_message());
     tt_relay_destroy(&relay);
 }
 
@@ -93,6 +127,7 @@ int main(int argc, char **argv)
         members_share_the_reading(world, true);
         members_share_the_reading(world, test_rank % 2 == 0);
         a_fault_reaches_all(world);
+        who_leaves_is_heard_of(world);
         tt_world_destroy(&world);
     }
     return test_end("relay");
