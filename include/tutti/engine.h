@@ -29,7 +29,7 @@ typedef struct tt_engine_params {
     int32_t n_known_ids;     /* ids from here on are never sampled (padding rows of the head); 0 = V */
     tt_logits_hook *hook;    /* NULL = none; alike on all ranks */
     void *hook_arg;
-    void (*loading)(void *arg, uint64_t read_bytes, uint64_t total_bytes); /* progress of loading on this rank; may be NULL */
+    void (*loading)(void *arg, uint64_t packed_bytes, uint64_t total_bytes); /* progress of loading on this rank; may be NULL */
     void *loading_arg;
 } tt_engine_params;
 
@@ -90,7 +90,8 @@ typedef struct tt_engine_figures {
     uint64_t prompt_rows, decode_rows; /* of this rank's DP group */
     uint64_t weight_bytes_held;        /* packed weights on this rank */
     uint64_t bytes_read;               /* weights and KV read by products */
-    uint64_t load_bytes;               /* read from files */
+    uint64_t load_bytes;               /* read from files, */
+    uint64_t load_expert_bytes;        /* of them for routed experts */
     double load_s, step_s;
     uint64_t exchange_ns;              /* in dispatch, waits and combine */
 } tt_engine_figures;

@@ -1,19 +1,37 @@
 /* load.h - weights from a checkpoint into packed matrices: each rank reads just the rows it owns.
- * Threads: set-up only. MPI: none. */
+ * Threads: set-up only. MPI: none; with a relay its members must make the same calls (load.h never asks how they meet). */
 #ifndef TUTTI_LOAD_H
 #define TUTTI_LOAD_H
+#include <stdbool.h>
 #include "tutti/linear.h"
 #include "tutti/model.h"
 
-/* How packed elements are stored. */
+enum { TT_LOAD_PIECE_BYTES = 4 << 20 }; /* of a file per read; large enough for a parallel file system, small beside what is loaded */
+
+/* How the ranks of a node read once what all of them want, as functions over the comm room's relay (relay.h says what each does). All its
+ * members load the same tensors in the same order, though each has other targets in them. */
+typedef struct tt_load_relay {
+    void *arg;
+    size_t piece_bytes;
+    tt_status (*begin)(void *arg, uint64_t n_left, uint64_t *ahead_out, void **place_out);
+    void (*publish)(void *arg, tt_status st);
+    tt_status (*take)(void *arg, const void **piece_out);
+    void (*release)(void *arg);
+    void (*fail)(void *arg, tt_status st);
+} tt_load_relay;
+
+/* How packed elements are stored, where from, and what has been done so far. */
 typedef struct tt_load_params {
     const tt_model *model;
     tt_weight_format weights;
     int node;           /* NUMA node for the packed form */
     tt_stream *compute; /* unpacks and packs in parallel; NULL = the caller alone */
-    uint64_t read_bytes;   /* counts what was read, */
-    uint64_t packed_bytes; /* and what it became */
-    void (*progress)(void *arg, uint64_t read_bytes); /* called after each piece; may be NULL */
+    const tt_load_relay *relay; /* NULL: this rank reads alone */
+    bool alone;            /* what follows is wanted by this rank only (its experts): the relay is not used */
+    uint64_t read_bytes;   /* counts what was read from files, */
+    uint64_t alone_bytes;  /* of it with `alone`, */
+    uint64_t packed_bytes; /* and what was made of it */
+    void (*progress)(void *arg, uint64_t packed_bytes); /* called after each piece; may be NULL */
     void *progress_arg;
     void *buffer;        /* one piece of a file, and what each thread needs for one panel; kept from call to call, */
     size_t buffer_bytes; /* given back by tt_load_end */
@@ -21,18 +39,32 @@ typedef struct tt_load_params {
 
 /* What a tensor is packed as: TT_WEIGHTS_AUTO keeps the numbers of the file exactly. */
 TT_API ttk_format tt_load_format(tt_weight_format weights, const tt_tensor *tensor);
-/* The same for tt_load_linear_transposed of these rows: block scales are kept where the rows begin at the border of a block or lie in
+/* The same for a transposed target of these rows: block scales are kept where the rows begin at the border of a block or lie in
  * one; where a scale would differ from input to input, the numbers become f32. */
 TT_API ttk_format tt_load_format_transposed(tt_weight_format weights, const tt_tensor *tensor, int64_t row, int64_t n_rows);
 
-/* Rows [row, row + n_rows) of a [rows][cols] tensor become a matrix w[n_rows][cols]. Reads in pieces: one thread fetches some MiB, all
- * threads unpack and pack them, so that beside the packed form one piece and a panel for each thread are held.
- * Errors: TT_ERR_IO, TT_ERR_FILE, TT_ERR_NOMEM. On error linear is empty. */
+/* Rows [row, row + n_rows) of a [rows][cols] tensor as a matrix: w[n_rows][cols]; or transposed, w[n][k] = tensor[row + k][n] for k < n_rows:
+ * w is [cols][n_rows], and all of its rows unpacked are held for a while, so only small parts (a head's) may be. */
+typedef struct tt_load_target {
+    int64_t row, n_rows; /* n_rows may be 0 */
+    bool transposed;
+    tt_linear *linear;
+} tt_load_target;
+/* Fills all targets of one tensor, target[n_targets], in one walk over it; ascending, without overlap. n_targets may be 0 where others of a relay have
+ * some. Reads in pieces: one thread fetches some MiB, all threads unpack and pack them, so that beside the packed form one piece and a panel for
+ * each thread are held.
+ * Errors: TT_ERR_IO, TT_ERR_FILE, TT_ERR_NOMEM; through a relay also other ranks' errors, TT_ERR_PEER, TT_ERR_TIMEOUT. On error all are empty. */
+TT_API tt_status tt_load_linears(tt_load_params *params, const tt_tensor *tensor, const tt_load_target *target, int n_targets);
+/* The same for one target, not transposed. */
 TT_API tt_status tt_load_linear(tt_load_params *params, const tt_tensor *tensor, int64_t row, int64_t n_rows, tt_linear *linear);
-/* The same with rows taken as columns: w[n][k] = tensor[row + k][n] for k < n_rows: w is [cols][n_rows]. */
-TT_API tt_status tt_load_linear_transposed(tt_load_params *params, const tt_tensor *tensor, int64_t row, int64_t n_rows, tt_linear *linear);
-/* Elements [begin, begin + n) of a vector as float, allocated with tt_memory_alloc (n * 4 bytes); NULL for a tensor without a name. */
+/* Tells the system that these rows will be loaded soon, so that it may read them while others are packed. */
+TT_API void tt_load_will_need(const tt_load_params *params, const tt_tensor *tensor, int64_t row, int64_t n_rows);
+/* All rows, unpacked, into buffer[ttk_unpacked_bytes(&tensor->format, rows, cols)]. */
+TT_API tt_status tt_load_rows(tt_load_params *params, const tt_tensor *tensor, void *buffer, ttk_unpacked *rows_out);
+/* Elements [begin, begin + n) of a vector as float, allocated with tt_memory_alloc (n * 4 bytes); NULL for a tensor without a name, or n = 0. */
 TT_API tt_status tt_load_vector(tt_load_params *params, const tt_tensor *tensor, int64_t begin, int64_t n, float **vector_out);
+/* Returns st; if it is an error, whoever waits for this rank in the relay gets it too. To be called with what loading ended with, before ranks agree on it. */
+TT_API tt_status tt_load_told(const tt_load_params *params, tt_status st);
 /* Gives the buffer back, when all is loaded. */
 TT_API void tt_load_end(tt_load_params *params);
 

@@ -181,7 +181,7 @@ tt_status tt_attention_create(const tt_attention_params *params, tt_attention **
     attention->kv = params->kv;
     attention->compute = params->compute;
     set_widths(attention);
-    st = tt_world_agree(params->world, create_local(attention, params->load));
+    st = tt_world_agree(params->world, tt_load_told(params->load, create_local(attention, params->load)));
     if (st == TT_OK) {
         st = tti_attention_agree_on_tables(attention);
     }

@@ -71,26 +71,33 @@ static tt_status load_gqa(tt_attention *attention, tt_load_params *load, int64_t
 
 /* ---- latent attention ---- */
 
-/* What brings a head's query into the latent space and its value out of it. Files hold them as one matrix, [nope | v] rows for each head, or
+/* What brings each head's query into the latent space and its value out of it. Files hold them as one matrix, [nope | v] rows for each head, or
  * as two of which the first is transposed. */
-static tt_status load_latent_head(tt_attention *attention, tt_load_params *load, int64_t l, int64_t h)
+static tt_status load_latent_heads(tt_attention *attention, tt_load_params *load, int64_t l, tt_load_target *target)
 {
     const tt_arch *arch = attention->arch;
     tti_attention_layer *layer = &attention->layer[l];
-    int64_t head = attention->role->head_begin + h;
+    int64_t begin = attention->role->head_begin;
+    int n = (int)attention->n_heads;
     if (arch->mla_split) {
         tt_tensor k = tt_model_tensor(load->model, TT_ROLE_MLA_K, l, 0);
         tt_tensor v = tt_model_tensor(load->model, TT_ROLE_MLA_V, l, 0);
-        TT_TRY(tt_load_linear(load, &k, head * arch->kv_rank, arch->kv_rank, &layer->wk[h]));
-        TT_TRY(tt_load_linear(load, &v, head * arch->v_dim, arch->v_dim, &layer->wv[h]));
-    } else {
-        tt_tensor kv_b = tt_model_tensor(load->model, TT_ROLE_KV_B, l, 0);
-        int64_t row = head * (arch->nope_dim + arch->v_dim);
-        TT_TRY(tt_load_linear_transposed(load, &kv_b, row, arch->nope_dim, &layer->wk[h]));
-        TT_TRY(tt_load_linear(load, &kv_b, row + arch->nope_dim, arch->v_dim, &layer->wv[h]));
+        for (int h = 0; h < n; h++) {
+            target[h] = (tt_load_target){.row = (begin + h) * arch->kv_rank, .n_rows = arch->kv_rank, .linear = &layer->wk[h]};
+        }
+        TT_TRY(tt_load_linears(load, &k, target, n));
+        for (int h = 0; h < n; h++) {
+            target[h] = (tt_load_target){.row = (begin + h) * arch->v_dim, .n_rows = arch->v_dim, .linear = &layer->wv[h]};
+        }
+        return tt_load_linears(load, &v, target, n);
     }
-    attention->weight_bytes += tt_linear_bytes(&layer->wk[h]) + tt_linear_bytes(&layer->wv[h]);
-    return TT_OK;
+    tt_tensor kv_b = tt_model_tensor(load->model, TT_ROLE_KV_B, l, 0);
+    for (int h = 0; h < n; h++) {
+        int64_t row = (begin + h) * (arch->nope_dim + arch->v_dim);
+        target[2 * h] = (tt_load_target){.row = row, .n_rows = arch->nope_dim, .transposed = true, .linear = &layer->wk[h]};
+        target[2 * h + 1] = (tt_load_target){.row = row + arch->nope_dim, .n_rows = arch->v_dim, .linear = &layer->wv[h]};
+    }
+    return tt_load_linears(load, &kv_b, target, 2 * n);
 }
 
 static tt_status load_mla(tt_attention *attention, tt_load_params *load, int64_t l)
@@ -112,8 +119,13 @@ static tt_status load_mla(tt_attention *attention, tt_load_params *load, int64_t
     layer->wv = calloc((size_t)attention->n_heads, sizeof(*layer->wv));
     TT_CHECK(layer->wk && layer->wv, TT_ERR_NOMEM, "no memory for %lld heads",
              (long long)attention->n_heads);
+    tt_load_target *target = calloc(2 * (size_t)attention->n_heads, sizeof(*target));
+    TT_CHECK(target, TT_ERR_NOMEM, "no memory for %lld heads", (long long)attention->n_heads);
+    tt_status st = load_latent_heads(attention, load, l, target);
+    free(target);
+    TT_TRY(st);
     for (int64_t h = 0; h < attention->n_heads; h++) {
-        TT_TRY(load_latent_head(attention, load, l, h));
+        attention->weight_bytes += tt_linear_bytes(&layer->wk[h]) + tt_linear_bytes(&layer->wv[h]);
     }
     return TT_OK;
 }
@@ -152,22 +164,23 @@ static tt_status load_delta(tt_attention *attention, tt_load_params *load, int64
     const tt_delta_heads *heads = &attention->delta_heads;
     tti_attention_layer *layer = &attention->layer[l];
     int64_t n_values = heads->value_end - heads->value_begin, n_keys = heads->key_end - heads->key_begin;
-    if (n_values == 0) {
-        return TT_OK;
-    }
     int64_t keys = delta->Nk * delta->Dk;
     int64_t value_row = heads->value_begin * delta->Dv, value_n = n_values * delta->Dv;
     const int64_t row[] = {heads->key_begin * delta->Dk, keys + heads->key_begin * delta->Dk, 2 * keys + value_row};
     const int64_t n[] = {n_keys * delta->Dk, n_keys * delta->Dk, value_n};
-    tt_linear *part[] = {&layer->q, &layer->k, &layer->v};
-    for (int i = 0; i < 3; i++) {
-        TT_TRY(load_rows(attention, load, TT_ROLE_DELTA_QKV, TT_ROLE_COUNT, l, row[i], n[i], part[i]));
-    }
+    const tt_load_target target[] = {
+        {.row = row[0], .n_rows = n[0], .linear = &layer->q},
+        {.row = row[1], .n_rows = n[1], .linear = &layer->k},
+        {.row = row[2], .n_rows = n[2], .linear = &layer->v},
+    };
+    tt_tensor tensor = tt_model_tensor(load->model, TT_ROLE_DELTA_QKV, l, 0);
+    TT_TRY(tt_load_linears(load, &tensor, target, 3));
+    attention->weight_bytes += tt_linear_bytes(&layer->q) + tt_linear_bytes(&layer->k) + tt_linear_bytes(&layer->v);
     TT_TRY(load_rows(attention, load, TT_ROLE_DELTA_GATE, TT_ROLE_COUNT, l, value_row, value_n, &layer->gate));
     TT_TRY(load_rows(attention, load, TT_ROLE_DELTA_BETA, TT_ROLE_COUNT, l, heads->value_begin, n_values, &layer->beta));
     TT_TRY(load_rows(attention, load, TT_ROLE_DELTA_DECAY, TT_ROLE_COUNT, l, heads->value_begin, n_values, &layer->decay));
     TT_TRY(load_convolution(attention, load, l, row, n));
-    TT_TRY(load_norm(load, TT_ROLE_DELTA_NORM, l, &layer->delta_norm));
+    TT_TRY(load_vector(load, TT_ROLE_DELTA_NORM, l, 0, n_values > 0 ? delta->Dv : 0, &layer->delta_norm));
     void *state = NULL;
     size_t bytes = (size_t)(attention->layout->max_batch_group * attention->state_floats) * sizeof(float);
     TT_TRY(tt_memory_alloc("recurrent states", bytes, load->node, &state));

@@ -28,7 +28,7 @@ static tt_status create_local(tt_engine *engine, tt_load_params *load)
 static tt_status create_rooms(tt_engine *engine, tt_load_params *load)
 {
     const tt_layout *layout = engine->layout;
-    TT_TRY(tt_world_agree(engine->world, create_local(engine, load)));
+    TT_TRY(tt_world_agree(engine->world, tt_load_told(load, create_local(engine, load))));
     tt_attention_params attention = {engine->model, layout,          engine->world,
                                      engine->kv,    engine->compute, load};
     TT_TRY(tt_attention_create(&attention, &engine->attention));
@@ -44,22 +44,6 @@ static tt_status create_rooms(tt_engine *engine, tt_load_params *load)
     const int *member = n ? layout->attention_rank + engine->role->dp_id * layout->tp : NULL;
     return tt_gather_create(engine->world, member, n, most > tokens ? most : tokens,
                             &engine->row_gather);
-}
-
-/* load's callback, in terms of the caller's. */
-typedef struct loading_state {
-    const tt_engine_params *params;
-    uint64_t total_bytes;
-} loading_state;
-
-/* Loading takes long and no part in anything: between pieces this rank answers who asks whether it is alive. */
-static void loading(void *arg, uint64_t read_bytes)
-{
-    const loading_state *state = arg;
-    tt_world_progress(state->params->world);
-    if (state->params->loading) {
-        state->params->loading(state->params->loading_arg, read_bytes, state->total_bytes);
-    }
 }
 
 static void poll_world(void *arg)
@@ -86,21 +70,12 @@ tt_status tt_engine_create(const tt_engine_params *params, tt_engine **engine_ou
     engine->n_known_ids = params->n_known_ids;
     engine->hook = params->hook;
     engine->hook_arg = params->hook_arg;
-    tt_rank_memory memory = {0};
-    st = tt_world_agree(params->world, tt_plan_memory(params->model, params->layout, engine->rank, &memory));
-    loading_state state = {params, memory.dense_bytes + memory.expert_bytes};
-    tt_load_params load = {0};
-    load.model = params->model;
-    load.weights = params->layout->weights;
-    load.node = params->node;
-    load.compute = params->compute;
-    load.progress = loading;
-    load.progress_arg = &state;
-    uint64_t begin_ns = tt_now_ns();
+    tti_loading loading;
+    st = tti_loading_begin(&loading, params, engine->role->dp_id >= 0);
     if (st == TT_OK) {
-        st = create_rooms(engine, &load);
+        st = create_rooms(engine, &loading.load);
     }
-    tt_load_end(&load);
+    tti_loading_end(&loading, &engine->figures);
     if (st != TT_OK) {
         tt_engine_destroy(&engine);
         return st;
@@ -108,9 +83,6 @@ tt_status tt_engine_create(const tt_engine_params *params, tt_engine **engine_ou
     if (tt_world_progress_mode(params->world) == TT_PROGRESS_POLLED) {
         tt_stream_set_hook(params->compute, poll_world, params->world);
     }
-    engine->figures.load_bytes = load.read_bytes;
-    engine->figures.weight_bytes_held = load.packed_bytes;
-    engine->figures.load_s = (double)(tt_now_ns() - begin_ns) * 1e-9;
     *engine_out = engine;
     return TT_OK;
 }

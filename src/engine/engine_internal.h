@@ -3,6 +3,7 @@
 #define TUTTI_ENGINE_INTERNAL_H
 #include "tutti/attention.h"
 #include "tutti/engine.h"
+#include "tutti/load.h"
 #include "tutti/memory.h"
 #include "tutti/moe.h"
 
@@ -148,6 +149,18 @@ bool tti_admission_knows(const tt_engine *engine, uint64_t id);
 void tti_admission_ended(tt_engine *engine, uint64_t id);
 tt_status tti_admission_init(tt_engine *engine);
 void tti_admission_fini(tt_engine *engine);
+
+/* ---- loading.c ---- */
+typedef struct tti_loading {
+    const tt_engine_params *params;
+    tt_load_params load;
+    struct tt_relay *relay;
+    tt_load_relay table;
+    uint64_t total_bytes, begin_ns;
+} tti_loading;
+/* MPI: both are collective on the world; end also after an error of begin. */
+tt_status tti_loading_begin(tti_loading *loading, const tt_engine_params *params, bool attends);
+void tti_loading_end(tti_loading *loading, tt_engine_figures *figures);
 
 /* ---- trunk.c: embedding, norms, head; their weights and buffers ---- */
 tt_status tti_trunk_load(tt_engine *engine, tt_load_params *load);

@@ -10,11 +10,7 @@ static tt_status load_embedding(tt_engine *engine, tt_load_params *load)
     engine->embedding_format = tensor.format;
     engine->embedding_bytes = ttk_unpacked_bytes(&tensor.format, tensor.rows, tensor.cols);
     TT_TRY(tt_memory_alloc(tensor.name, engine->embedding_bytes, load->node, &engine->embedding));
-    TT_TRY(tt_model_read_rows(load->model, &tensor, 0, tensor.rows, engine->embedding,
-                              &engine->embedding_rows));
-    load->read_bytes += tt_tensor_file_bytes(&tensor, tensor.rows);
-    load->packed_bytes += engine->embedding_bytes;
-    return TT_OK;
+    return tt_load_rows(load, &tensor, engine->embedding, &engine->embedding_rows);
 }
 
 /* The bias's role follows the weight's. */

@@ -138,6 +138,11 @@ tt_status tti_file_read(const tti_file *file, uint64_t offset, void *dst, size_t
     return TT_OK;
 }
 
+void tti_file_will_need(const tti_file *file, uint64_t offset, size_t n)
+{
+    (void)posix_fadvise(file->fd, (off_t)offset, (off_t)n, POSIX_FADV_WILLNEED); /* a wish */
+}
+
 bool tti_file_is_pointer(const char *bytes, size_t n)
 {
     static const char start[] = "version https://git-lfs";

@@ -1,17 +1,16 @@
-/* load.c - reads rows of a checkpoint tensor and packs them.
+/* load.c - reads rows of checkpoint tensors and packs them.
  *
- * The caller fetches a piece of the file, some MiB; then all threads of the compute stream take panels of it in turn, unpack their rows
- * into a few hundred KiB of their own, convert them if they must change, and pack them. So nothing but the packed form is ever whole in memory.
- * A row's result does not depend on the piece or the panel that it came with: any split of rows over ranks gives the same bits. */
+ * A tensor is walked in pieces of some MiB. A piece is fetched by this rank alone, or by one of the ranks of a node for all of them (the relay);
+ * then all threads of the compute stream take units of it in turn (a panel's rows, or all rows of a transposed part), unpack them
+ * into a few hundred KiB of their own, convert them if they must change, and pack them. Ranks want other rows, so a unit may begin in one
+ * piece and end in a later one: it is gathered in memory of its own until it is whole. So nothing but the packed form is ever whole in memory.
+ * A row's result does not depend on the piece or the unit that it came with: any split of rows over ranks gives the same bits. */
 #include "tutti/load.h"
 #include <string.h>
 #include "source.h"
 #include "tutti/memory.h"
 
-enum {
-    PIECE_BYTES = 8 << 20, /* of the file per read; large enough for a parallel file system */
-    LINE = 64
-};
+enum { LINE = 64 };
 
 /* ---- formats ---- */
 
@@ -46,59 +45,26 @@ ttk_format tt_load_format_transposed(tt_weight_format weights, const tt_tensor *
     return format;
 }
 
-/* ---- packing ---- */
+/* ---- a walk ---- */
 
-/* One piece on its way. */
-typedef struct piece {
-    tti_raw raw;
-    tt_linear *linear;
-    int64_t first;         /* its first row is this row of the matrix; a whole number of panels */
-    unsigned char *memory; /* memory[n_threads * memory_bytes]: a panel's rows, unpacked and converted */
-    size_t memory_bytes, unpacked_bytes, f32_bytes;
-} piece;
+/* One tensor on its way into its targets, or (n_targets = 0) into the arrays of `all`. */
+typedef struct walk {
+    tt_load_params *params;
+    const tt_tensor *tensor;
+    const tt_load_target *target; /* ascending, rows do not overlap: so at most one unit is cut by a piece's border */
+    int n_targets;
+    const ttk_unpacked *all;
+    tti_raw raw;           /* the piece at hand */
+    unsigned char *memory; /* memory[n_threads * memory_bytes], then of a unit that is not whole yet: carry[unpacked_bytes] */
+    unsigned char *carry;
+    size_t memory_bytes, unpacked_bytes; /* of the largest unit: with what it is converted into, and unpacked only */
+    int64_t done, n_rows;  /* rows walked, of how many */
+    uint64_t bytes;        /* that all of it will be packed as */
+} walk;
 
 static size_t round_to_line(size_t bytes)
 {
     return (bytes + LINE - 1) / LINE * LINE;
-}
-
-static bool same_format(const ttk_format *a, const ttk_format *b)
-{
-    return a->code == b->code && a->scale == b->scale && a->shift == b->shift && a->group == b->group && a->super == b->super;
-}
-
-/* Packs n rows (one panel at most) of format `from` at `panel`. */
-static void pack_rows(const ttk_format *to, void *panel, const ttk_format *from, const ttk_unpacked *rows, int64_t n, int64_t K, float *f32)
-{
-    if (!ttk_format_is_plain(to) && same_format(to, from)) {
-        ttk.pack_quant(panel, to, rows, n, K, 0, 1);
-        return;
-    }
-    const void *src = rows->code;
-    ttk_dtype type = from->code;
-    if (!ttk_format_is_plain(from)) {
-        ttk_unpacked_to_f32(from, rows, n, K, f32);
-        src = f32;
-        type = TTK_F32;
-    }
-    ttk.pack(panel, to->code, src, type, K, 1, n, K, 0, 1);
-}
-
-static void pack_piece(void *arg, int thread_id, int n_threads)
-{
-    const piece *p = arg;
-    const tt_tensor *tensor = p->raw.tensor;
-    int64_t K = tensor->cols, begin, end, n_panels = (p->raw.n_rows + TTK_PANEL - 1) / TTK_PANEL;
-    size_t panel_bytes = ttk_panel_bytes(&p->linear->format, K);
-    unsigned char *memory = p->memory + (size_t)thread_id * p->memory_bytes;
-    tt_split(n_panels, n_threads, thread_id, &begin, &end);
-    for (int64_t i = begin; i < end; i++) {
-        int64_t row = i * TTK_PANEL, n = p->raw.n_rows - row < TTK_PANEL ? p->raw.n_rows - row : TTK_PANEL;
-        ttk_unpacked rows;
-        tti_raw_unpack(&p->raw, row, n, memory, &rows);
-        pack_rows(&p->linear->format, (unsigned char *)p->linear->panels + (size_t)(p->first / TTK_PANEL + i) * panel_bytes, &tensor->format,
-                  &rows, n, K, (float *)(memory + p->unpacked_bytes));
-    }
 }
 
 static void run_all(const tt_load_params *params, tt_task_fn *fn, void *arg)
@@ -134,60 +100,67 @@ void tt_load_end(tt_load_params *params)
     params->buffer_bytes = 0;
 }
 
+tt_status tt_load_told(const tt_load_params *params, tt_status st)
+{
+    if (st != TT_OK && params->relay) {
+        params->relay->fail(params->relay->arg, st);
+    }
+    return st;
+}
+
+static const tt_load_relay *relay_of(const tt_load_params *params)
+{
+    return params->alone ? NULL : params->relay;
+}
+
+static void count_read(tt_load_params *params, uint64_t bytes)
+{
+    params->read_bytes += bytes;
+    params->alone_bytes += params->alone ? bytes : 0;
+}
+
+static void tell_progress(const tt_load_params *params, uint64_t more)
+{
+    if (params->progress) {
+        params->progress(params->progress_arg, params->packed_bytes + more);
+    }
+}
+
 static tt_status fetch(tt_load_params *params, const tti_raw *raw)
 {
     TT_TRY(tti_raw_fetch(params->model, raw));
-    params->read_bytes += tt_tensor_file_bytes(raw->tensor, raw->n_rows);
-    if (params->progress) {
-        params->progress(params->progress_arg, params->read_bytes);
-    }
+    count_read(params, tti_raw_file_bytes(raw->tensor, raw->row, raw->n_rows));
     return TT_OK;
 }
 
-static tt_status check_rows(const tt_tensor *tensor, int64_t row, int64_t n_rows)
+/* ---- units ---- */
+
+static bool same_format(const ttk_format *a, const ttk_format *b)
 {
-    TT_CHECK(tensor->name && row >= 0 && n_rows >= 0 && row <= tensor->rows && n_rows <= tensor->rows - row, TT_ERR_ARG,
-             "%lld rows from row %lld of tensor '%s' are outside its %lld rows", (long long)n_rows, (long long)row,
-             tensor->name ? tensor->name : "", (long long)tensor->rows);
-    return TT_OK;
+    return a->code == b->code && a->scale == b->scale && a->shift == b->shift && a->group == b->group && a->super == b->super;
 }
 
-/* Fills the matrix from pieces of `step` rows. */
-static tt_status load_pieces(tt_load_params *params, const tt_tensor *tensor, int64_t row, tt_linear *linear)
+static int64_t unit_rows(const tt_load_target *t)
 {
-    int64_t step = tti_raw_rows(tensor, PIECE_BYTES, TTK_PANEL, linear->N);
-    piece p = {.linear = linear};
-    p.unpacked_bytes = round_to_line(ttk_unpacked_bytes(&tensor->format, TTK_PANEL, tensor->cols));
-    p.f32_bytes = ttk_format_is_plain(&tensor->format) ? 0 : round_to_line(TTK_PANEL * (size_t)tensor->cols * sizeof(float));
-    p.memory_bytes = p.unpacked_bytes + p.f32_bytes;
-    size_t all_memory = p.memory_bytes * (size_t)n_threads_of(params);
-    for (int64_t done = 0; done < linear->N; done += step) {
-        int64_t n = linear->N - done < step ? linear->N - done : step;
-        TT_TRY(need_buffer(params, all_memory + tti_raw_bytes(tensor, row + done, n)));
-        p.memory = params->buffer;
-        p.first = done;
-        p.raw = (tti_raw){.tensor = tensor, .row = row + done, .n_rows = n, .bytes = p.memory + all_memory};
-        TT_TRY(fetch(params, &p.raw));
-        run_all(params, pack_piece, &p);
-    }
-    return TT_OK;
+    return t->transposed ? t->n_rows : TTK_PANEL;
 }
 
-tt_status tt_load_linear(tt_load_params *params, const tt_tensor *tensor, int64_t row, int64_t n_rows, tt_linear *linear)
+/* Packs n rows (one panel at most) of format `from` at `panel`. */
+static void pack_rows(const ttk_format *to, void *panel, const ttk_format *from, const ttk_unpacked *rows, int64_t n, int64_t K, float *f32)
 {
-    TT_TRY(check_rows(tensor, row, n_rows));
-    ttk_format format = tt_load_format(params->weights, tensor);
-    TT_TRY(tt_linear_init(linear, tensor->name, &format, n_rows, tensor->cols, params->node));
-    tt_status st = load_pieces(params, tensor, row, linear);
-    if (st != TT_OK) {
-        tt_linear_fini(linear);
-        return tt_status_trace(st, __FILE__, __LINE__, __func__);
+    if (!ttk_format_is_plain(to) && same_format(to, from)) {
+        ttk.pack_quant(panel, to, rows, n, K, 0, 1);
+        return;
     }
-    params->packed_bytes += linear->bytes;
-    return TT_OK;
+    const void *src = rows->code;
+    ttk_dtype type = from->code;
+    if (!ttk_format_is_plain(from)) {
+        ttk_unpacked_to_f32(from, rows, n, K, f32);
+        src = f32;
+        type = TTK_F32;
+    }
+    ttk.pack(panel, to->code, src, type, K, 1, n, K, 0, 1);
 }
-
-/* ---- transposed ---- */
 
 /* Rows of a tensor become columns: to[n][k] = from[k][n], codes and scales; the group of `format` is of rows. */
 static void turn(const ttk_format *from, const ttk_unpacked *rows, int64_t n_rows, int64_t cols, const ttk_format *to, const ttk_unpacked *out)
@@ -205,78 +178,366 @@ static void turn(const ttk_format *from, const ttk_unpacked *rows, int64_t n_row
     }
 }
 
-/* Small matrices only (a head's part of kv_b): whole, by the caller. */
-static tt_status load_turned(tt_load_params *params, const tt_tensor *tensor, int64_t row, tt_linear *linear)
+/* Packs all rows of a transposed target. work: what they are turned or converted into. */
+static void pack_turned(const tt_linear *linear, const ttk_format *from, const ttk_unpacked *rows, void *work)
 {
-    const ttk_format *from = &tensor->format, *to = &linear->format;
-    int64_t n_rows = linear->K, cols = tensor->cols;
-    size_t unpacked = round_to_line(ttk_unpacked_bytes(from, n_rows, cols));
-    size_t turned = round_to_line(ttk_format_is_plain(to) ? (size_t)(n_rows * cols) * sizeof(float) : ttk_unpacked_bytes(to, cols, n_rows));
-    TT_TRY(need_buffer(params, unpacked + turned + tti_raw_bytes(tensor, row, n_rows)));
-    unsigned char *memory = params->buffer;
-    tti_raw raw = {.tensor = tensor, .row = row, .n_rows = n_rows, .bytes = memory + unpacked + turned};
-    ttk_unpacked rows;
-    TT_TRY(fetch(params, &raw));
-    tti_raw_unpack(&raw, 0, n_rows, memory, &rows);
-    int64_t n_panels = tt_linear_n_panels(linear);
+    const ttk_format *to = &linear->format;
+    int64_t n_rows = linear->K, cols = linear->N, n_panels = tt_linear_n_panels(linear);
     if (!ttk_format_is_plain(to)) {
-        ttk_unpacked out = ttk_unpacked_in(to, cols, n_rows, memory + unpacked);
-        turn(from, &rows, n_rows, cols, to, &out);
+        ttk_unpacked out = ttk_unpacked_in(to, cols, n_rows, work);
+        turn(from, rows, n_rows, cols, to, &out);
         ttk.pack_quant(linear->panels, to, &out, cols, n_rows, 0, n_panels);
-        return TT_OK;
+        return;
     }
-    const void *src = rows.code;
+    const void *src = rows->code;
     ttk_dtype type = from->code;
     if (!ttk_format_is_plain(from)) {
-        ttk_unpacked_to_f32(from, &rows, n_rows, cols, (float *)(memory + unpacked));
-        src = memory + unpacked;
+        ttk_unpacked_to_f32(from, rows, n_rows, cols, work);
+        src = work;
         type = TTK_F32;
     }
     ttk.pack(linear->panels, to->code, src, type, 1, cols, cols, n_rows, 0, n_panels);
+}
+
+/* Packs unit u of a target from its n rows. */
+static void pack_unit(const walk *w, const tt_load_target *t, int64_t u, const ttk_unpacked *rows, int64_t n, void *work)
+{
+    const ttk_format *from = &w->tensor->format;
+    if (t->transposed) {
+        pack_turned(t->linear, from, rows, work);
+        return;
+    }
+    unsigned char *panel = (unsigned char *)t->linear->panels + (size_t)u * ttk_panel_bytes(&t->linear->format, w->tensor->cols);
+    pack_rows(&t->linear->format, panel, from, rows, n, w->tensor->cols, work);
+}
+
+/* Bytes of the largest unit unpacked, and of what it is converted into. */
+static void size_unit(const tt_load_target *t, const tt_tensor *tensor, size_t *unpacked, size_t *work)
+{
+    const ttk_format *from = &tensor->format, *to = &t->linear->format;
+    int64_t n = unit_rows(t), K = tensor->cols;
+    size_t u = round_to_line(ttk_unpacked_bytes(from, n, K)), w = 0;
+    if (!ttk_format_is_plain(from) || t->transposed) {
+        w = round_to_line(t->transposed && !ttk_format_is_plain(to) ? ttk_unpacked_bytes(to, K, n) : (size_t)(n * K) * sizeof(float));
+    }
+    *unpacked = u > *unpacked ? u : *unpacked;
+    *work = w > *work ? w : *work;
+}
+
+/* ---- a piece ---- */
+
+/* Units [*begin_out, *end_out) of a target that lie in the piece whole. */
+static void whole_units(const walk *w, const tt_load_target *t, int64_t *begin_out, int64_t *end_out)
+{
+    int64_t n = unit_rows(t), from = w->raw.row - t->row, to = from + w->raw.n_rows;
+    *begin_out = from <= 0 || n == 0 ? 0 : (from + n - 1) / n;
+    *end_out = to <= 0 || n == 0 ? 0 : to >= t->n_rows ? (t->n_rows + n - 1) / n : to / n;
+    *end_out = *end_out < *begin_out ? *begin_out : *end_out;
+}
+
+static void pack_part(void *arg, int thread_id, int n_threads)
+{
+    const walk *w = arg;
+    unsigned char *memory = w->memory + (size_t)thread_id * w->memory_bytes;
+    int64_t total = 0, first = 0, begin, end, u0, u1;
+    for (int i = 0; i < w->n_targets; i++) {
+        whole_units(w, &w->target[i], &u0, &u1);
+        total += u1 - u0;
+    }
+    tt_split(total, n_threads, thread_id, &begin, &end);
+    for (int i = 0; i < w->n_targets && first < end; i++) {
+        const tt_load_target *t = &w->target[i];
+        whole_units(w, t, &u0, &u1);
+        int64_t from = u0 + (begin > first ? begin - first : 0), to = end - first < u1 - u0 ? u0 + end - first : u1;
+        for (int64_t u = from; u < to; u++) {
+            int64_t row = u * unit_rows(t), n = t->n_rows - row < unit_rows(t) ? t->n_rows - row : unit_rows(t);
+            ttk_unpacked rows = ttk_unpacked_in(&w->tensor->format, n, w->tensor->cols, memory);
+            tti_raw_unpack(&w->raw, t->row + row - w->raw.row, n, &rows, 0);
+            pack_unit(w, t, u, &rows, n, memory + w->unpacked_bytes);
+        }
+        first += u1 - u0;
+    }
+}
+
+/* The units that a border of the piece cuts: their rows are added to those of earlier pieces, and packed with the last of them. */
+static void carry_cut(const walk *w)
+{
+    int64_t begin = w->raw.row, end = begin + w->raw.n_rows;
+    for (int i = 0; i < w->n_targets; i++) {
+        const tt_load_target *t = &w->target[i];
+        int64_t n = unit_rows(t), border[] = {begin, end};
+        for (int64_t b = 0, last = -1; b < 2 && t->n_rows > 0; b++) {
+            int64_t at = border[b] - t->row, u = at / n;
+            if (at <= 0 || at >= t->n_rows || at % n == 0 || u == last) {
+                continue;
+            }
+            last = u;
+            int64_t first = t->row + u * n, rows_of_unit = t->n_rows - u * n < n ? t->n_rows - u * n : n;
+            int64_t from = first > begin ? first : begin, to = first + rows_of_unit < end ? first + rows_of_unit : end;
+            ttk_unpacked rows = ttk_unpacked_in(&w->tensor->format, rows_of_unit, w->tensor->cols, w->carry);
+            tti_raw_unpack(&w->raw, from - begin, to - from, &rows, from - first);
+            if (to == first + rows_of_unit) {
+                pack_unit(w, t, u, &rows, rows_of_unit, w->memory + w->unpacked_bytes);
+            }
+        }
+    }
+}
+
+/* The piece's rows go to their place in the arrays. */
+static void unpack_part(void *arg, int thread_id, int n_threads)
+{
+    const walk *w = arg;
+    int64_t begin, end;
+    tt_split(w->raw.n_rows, n_threads, thread_id, &begin, &end);
+    tti_raw_unpack(&w->raw, begin, end - begin, w->all, w->raw.row + begin);
+}
+
+static void use_piece(walk *w)
+{
+    if (w->all) {
+        run_all(w->params, unpack_part, w);
+    } else {
+        run_all(w->params, pack_part, w);
+        carry_cut(w);
+    }
+    w->done += w->raw.n_rows;
+    tell_progress(w->params, (uint64_t)((double)w->bytes * (double)w->done / (double)w->n_rows));
+}
+
+static tti_raw piece_at(const walk *w, int64_t row, int64_t end, int64_t step, unsigned char *bytes)
+{
+    return (tti_raw){.tensor = w->tensor, .row = row, .n_rows = end - row < step ? end - row : step, .bytes = bytes};
+}
+
+/* ---- the ways of walking ---- */
+
+/* This rank reads rows [row, end) for itself. */
+static tt_status walk_alone(walk *w, int64_t row, int64_t end)
+{
+    size_t piece_bytes, own = w->memory_bytes * (size_t)n_threads_of(w->params) + w->unpacked_bytes;
+    int64_t step = tti_raw_rows(w->tensor, TT_LOAD_PIECE_BYTES, row, end - row, TTK_PANEL, &piece_bytes);
+    TT_TRY(need_buffer(w->params, own + piece_bytes));
+    w->memory = w->params->buffer;
+    w->carry = w->memory + own - w->unpacked_bytes;
+    for (; row < end; row += step) {
+        w->raw = piece_at(w, row, end, step, w->memory + own);
+        TT_TRY(fetch(w->params, &w->raw));
+        if (row + step < end) { /* the system may read on while we pack */
+            tti_raw next = piece_at(w, row + step, end, step, NULL);
+            tti_raw_will_need(w->params->model, w->tensor, next.row, next.n_rows);
+        }
+        use_piece(w);
+    }
     return TT_OK;
 }
 
-tt_status tt_load_linear_transposed(tt_load_params *params, const tt_tensor *tensor, int64_t row, int64_t n_rows, tt_linear *linear)
+/* All members of the relay walk the whole tensor; each reads some pieces, one of them ahead. */
+static tt_status walk_together(walk *w, const tt_load_relay *relay, int64_t step)
 {
-    TT_TRY(check_rows(tensor, row, n_rows));
-    ttk_format format = tt_load_format_transposed(params->weights, tensor, row, n_rows);
-    TT_TRY(tt_linear_init(linear, tensor->name, &format, tensor->cols, n_rows, params->node));
-    tt_status st = load_turned(params, tensor, row, linear);
+    int64_t rows = w->tensor->rows, n_pieces = (rows + step - 1) / step;
+    TT_TRY(need_buffer(w->params, w->memory_bytes * (size_t)n_threads_of(w->params) + w->unpacked_bytes));
+    w->memory = w->params->buffer;
+    w->carry = w->memory + w->memory_bytes * (size_t)n_threads_of(w->params);
+    for (int64_t p = 0; p < n_pieces; p++) {
+        uint64_t ahead;
+        void *place;
+        const void *piece;
+        for (;;) {
+            TT_TRY(relay->begin(relay->arg, (uint64_t)(n_pieces - p), &ahead, &place));
+            if (!place) {
+                break;
+            }
+            tti_raw raw = piece_at(w, (p + (int64_t)ahead) * step, rows, step, place);
+            tt_status st = fetch(w->params, &raw);
+            relay->publish(relay->arg, st);
+            TT_TRY(st);
+        }
+        TT_TRY(relay->take(relay->arg, &piece));
+        w->raw = piece_at(w, p * step, rows, step, (unsigned char *)piece);
+        use_piece(w);
+        relay->release(relay->arg);
+    }
+    return TT_OK;
+}
+
+/* Rows that targets want: runs of targets that follow each other are read together. */
+static tt_status walk_runs(walk *w)
+{
+    for (int i = 0; i < w->n_targets;) {
+        int64_t begin = w->target[i].row, end = begin;
+        for (; i < w->n_targets && w->target[i].row == end; i++) {
+            end += w->target[i].n_rows;
+        }
+        TT_TRY(walk_alone(w, begin, end));
+    }
+    return TT_OK;
+}
+
+/* Whether a relay can carry the tensor: every member comes to the same answer. */
+static bool can_relay(const tt_load_relay *relay, const tt_tensor *tensor, int64_t *step_out)
+{
+    size_t bytes;
+    if (!relay) {
+        return false;
+    }
+    *step_out = tti_raw_rows(tensor, relay->piece_bytes, 0, tensor->rows, TTK_PANEL, &bytes);
+    if (bytes > relay->piece_bytes) {
+        *step_out = tti_raw_rows(tensor, relay->piece_bytes, 0, tensor->rows, 1, &bytes);
+    }
+    return bytes <= relay->piece_bytes;
+}
+
+static tt_status walk_tensor(walk *w)
+{
+    const tt_load_relay *relay = relay_of(w->params);
+    int64_t step = 0;
+    if (can_relay(relay, w->tensor, &step)) {
+        w->n_rows = w->tensor->rows;
+        return walk_together(w, relay, step);
+    }
+    return w->all ? walk_alone(w, 0, w->tensor->rows) : walk_runs(w);
+}
+
+/* ---- matrices ---- */
+
+static tt_status check_target(const tt_tensor *tensor, const tt_load_target *t, int64_t begin)
+{
+    TT_CHECK(tensor->name && t->row >= begin && t->n_rows >= 0 && t->row <= tensor->rows && t->n_rows <= tensor->rows - t->row, TT_ERR_ARG,
+             "%lld rows from row %lld of tensor '%s' are outside its %lld rows, or not in order", (long long)t->n_rows, (long long)t->row,
+             tensor->name ? tensor->name : "", (long long)tensor->rows);
+    return TT_OK;
+}
+
+static tt_status init_target(const tt_load_params *params, const tt_tensor *tensor, const tt_load_target *t)
+{
+    ttk_format format;
+    if (!t->transposed) {
+        format = tt_load_format(params->weights, tensor);
+        return tt_linear_init(t->linear, tensor->name, &format, t->n_rows, tensor->cols, params->node);
+    }
+    format = tt_load_format_transposed(params->weights, tensor, t->row, t->n_rows);
+    return tt_linear_init(t->linear, tensor->name, &format, tensor->cols, t->n_rows, params->node);
+}
+
+tt_status tt_load_linears(tt_load_params *params, const tt_tensor *tensor, const tt_load_target *target, int n_targets)
+{
+    walk w = {.params = params, .tensor = tensor, .target = target, .n_targets = n_targets};
+    size_t work = 0;
+    int64_t row = 0;
+    int n_made = 0;
+    tt_status st = TT_OK;
+    for (int i = 0; i < n_targets; i++) {
+        TT_TRY(check_target(tensor, &target[i], row));
+        row = target[i].row + target[i].n_rows;
+    }
+    while (st == TT_OK && n_made < n_targets) {
+        const tt_load_target *t = &target[n_made];
+        st = init_target(params, tensor, t);
+        if (st == TT_OK) {
+            size_unit(t, tensor, &w.unpacked_bytes, &work);
+            w.bytes += t->linear->bytes;
+            w.n_rows += t->n_rows;
+            n_made++;
+        }
+    }
+    w.memory_bytes = w.unpacked_bytes + work;
+    if (st == TT_OK) {
+        st = walk_tensor(&w);
+    }
     if (st != TT_OK) {
-        tt_linear_fini(linear);
+        while (n_made > 0) {
+            tt_linear_fini(target[--n_made].linear);
+        }
         return tt_status_trace(st, __FILE__, __LINE__, __func__);
     }
-    params->packed_bytes += linear->bytes;
+    params->packed_bytes += w.bytes;
     return TT_OK;
 }
 
-/* ---- vectors ---- */
+tt_status tt_load_linear(tt_load_params *params, const tt_tensor *tensor, int64_t row, int64_t n_rows, tt_linear *linear)
+{
+    tt_load_target target = {.row = row, .n_rows = n_rows, .linear = linear};
+    return tt_load_linears(params, tensor, &target, 1);
+}
 
-tt_status tt_load_vector(tt_load_params *params, const tt_tensor *tensor, int64_t begin, int64_t n,
-                         float **vector_out)
+void tt_load_will_need(const tt_load_params *params, const tt_tensor *tensor, int64_t row, int64_t n_rows)
+{
+    if (tensor->name && n_rows > 0 && row >= 0 && row + n_rows <= tensor->rows) {
+        tti_raw_will_need(params->model, tensor, row, n_rows);
+    }
+}
+
+/* ---- numbers that stay unpacked ---- */
+
+tt_status tt_load_rows(tt_load_params *params, const tt_tensor *tensor, void *buffer, ttk_unpacked *rows_out)
+{
+    ttk_unpacked all = ttk_unpacked_in(&tensor->format, tensor->rows, tensor->cols, buffer);
+    walk w = {.params = params, .tensor = tensor, .all = &all, .n_rows = tensor->rows};
+    w.bytes = ttk_unpacked_bytes(&tensor->format, tensor->rows, tensor->cols);
+    TT_TRY(walk_tensor(&w));
+    params->packed_bytes += w.bytes;
+    *rows_out = all;
+    return TT_OK;
+}
+
+/* All elements as floats: whole[rows * cols]. */
+static tt_status read_vector(tt_load_params *params, const tt_tensor *tensor, float *whole)
+{
+    TT_TRY(tt_model_read_f32(params->model, tensor, 0, tensor->rows, whole));
+    count_read(params, tt_tensor_file_bytes(tensor, tensor->rows));
+    return TT_OK;
+}
+
+/* A vector is one piece, as floats. */
+static tt_status take_vector(tt_load_params *params, const tt_load_relay *relay, const tt_tensor *tensor, int64_t begin, int64_t n, float *vector)
+{
+    uint64_t ahead;
+    void *place;
+    const void *piece;
+    TT_TRY(relay->begin(relay->arg, 1, &ahead, &place));
+    if (place) {
+        tt_status st = read_vector(params, tensor, place);
+        relay->publish(relay->arg, st);
+        TT_TRY(st);
+    }
+    TT_TRY(relay->take(relay->arg, &piece));
+    memcpy(vector, (const float *)piece + begin, (size_t)n * sizeof(float));
+    relay->release(relay->arg);
+    return TT_OK;
+}
+
+static tt_status fill_vector(tt_load_params *params, const tt_tensor *tensor, int64_t begin, int64_t n, float *vector)
+{
+    const tt_load_relay *relay = relay_of(params);
+    size_t whole_bytes = (size_t)(tensor->rows * tensor->cols) * sizeof(float);
+    if (relay && whole_bytes <= relay->piece_bytes) {
+        return take_vector(params, relay, tensor, begin, n, vector);
+    }
+    TT_TRY(need_buffer(params, whole_bytes));
+    TT_TRY(read_vector(params, tensor, params->buffer));
+    memcpy(vector, (const float *)params->buffer + begin, (size_t)n * sizeof(float));
+    return TT_OK;
+}
+
+tt_status tt_load_vector(tt_load_params *params, const tt_tensor *tensor, int64_t begin, int64_t n, float **vector_out)
 {
     *vector_out = NULL;
-    if (!tensor->name || n == 0) {
+    if (!tensor->name) {
         return TT_OK;
     }
-    void *vector = NULL, *whole = NULL;
+    void *vector = NULL;
     int64_t n_all = tensor->rows * tensor->cols;
-    size_t bytes = (size_t)n * sizeof(float), whole_bytes = (size_t)n_all * sizeof(float);
-    TT_CHECK(begin >= 0 && begin + n <= n_all, TT_ERR_ARG, "%s: elements [%lld, %lld) of %lld",
-             tensor->name, (long long)begin, (long long)(begin + n), (long long)n_all);
+    size_t bytes = (size_t)n * sizeof(float);
+    TT_CHECK(begin >= 0 && n >= 0 && begin <= n_all && n <= n_all - begin, TT_ERR_ARG, "%s: elements [%lld, %lld) of %lld", tensor->name,
+             (long long)begin, (long long)(begin + n), (long long)n_all);
+    if (n == 0 && !relay_of(params)) {
+        return TT_OK;
+    }
     TT_TRY(tt_memory_alloc(tensor->name, bytes, params->node, &vector));
-    tt_status st = tt_memory_alloc("a vector of a weight file", whole_bytes, params->node, &whole);
-    if (st == TT_OK) {
-        st = tt_model_read_f32(params->model, tensor, 0, tensor->rows, whole);
-    }
-    if (st == TT_OK) {
-        memcpy(vector, (float *)whole + begin, bytes);
-        params->read_bytes += tt_tensor_file_bytes(tensor, tensor->rows);
-    }
-    tt_memory_free(whole, whole_bytes);
-    if (st != TT_OK) {
+    tt_status st = fill_vector(params, tensor, begin, n, vector);
+    if (st != TT_OK || n == 0) {
         tt_memory_free(vector, bytes);
-        return tt_status_trace(st, __FILE__, __LINE__, __func__);
+        return st == TT_OK ? TT_OK : tt_status_trace(st, __FILE__, __LINE__, __func__);
     }
     params->packed_bytes += bytes;
     *vector_out = vector;

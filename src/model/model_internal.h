@@ -31,6 +31,8 @@ bool tti_file_exists(const char *dir, const char *name);
 /* Reads bytes [offset, offset + n) whatever their number. Thread: any.
  * Errors: TT_ERR_IO, TT_ERR_FILE if the file ends before. */
 tt_status tti_file_read(const tti_file *file, uint64_t offset, void *dst, size_t n);
+/* Tells the system that the range will be read soon. Thread: any. */
+void tti_file_will_need(const tti_file *file, uint64_t offset, size_t n);
 /* True if the first n bytes are those of a Git LFS pointer instead of the file itself. */
 bool tti_file_is_pointer(const char *bytes, size_t n);
 

@@ -143,13 +143,20 @@ static tt_status read_at(const tt_model *model, const tti_source *s, const tti_p
     return st == TT_OK ? TT_OK : TT_FAIL(st, "%s (tensor '%s')", tt_status_message(), tti_show(s->name).text);
 }
 
-static tt_status read_rectangle(const tt_model *model, const tti_source *s, int part, const rectangle *r, unsigned char *raw)
+/* Where a rectangle begins in its part; returns how many ranges of the file it is. */
+static uint64_t lines_at(const tti_source *s, int part, const rectangle *r, uint64_t *at_out)
 {
     int64_t first;
     uint64_t width = (uint64_t)r->part.words * r->part.word_bytes;
     uint64_t plane = part == TTI_PART_GROUPS || part == TTI_PART_SHAPE ? 0 : (uint64_t)plane_of(s, &first) * (uint64_t)r->part.lines * width;
-    uint64_t at = plane + (uint64_t)r->line * width + (uint64_t)r->word * r->part.word_bytes;
-    if (r->line_bytes == width) {
+    *at_out = plane + (uint64_t)r->line * width + (uint64_t)r->word * r->part.word_bytes;
+    return r->line_bytes == width ? 1 : (uint64_t)r->n_lines;
+}
+
+static tt_status read_rectangle(const tt_model *model, const tti_source *s, int part, const rectangle *r, unsigned char *raw)
+{
+    uint64_t at, width = (uint64_t)r->part.words * r->part.word_bytes;
+    if (lines_at(s, part, r, &at) == 1) {
         return read_at(model, s, &r->part, at, (size_t)r->n_lines * r->line_bytes, raw + r->at);
     }
     for (int64_t i = 0; i < r->n_lines; i++) {
@@ -265,6 +272,32 @@ size_t tti_raw_bytes(const tt_tensor *tensor, int64_t row, int64_t n_rows)
 {
     rectangle rect[TTI_PARTS];
     return set_rectangles(tensor->source, row, n_rows, rect);
+}
+
+uint64_t tti_raw_file_bytes(const tt_tensor *tensor, int64_t row, int64_t n_rows)
+{
+    rectangle rect[TTI_PARTS];
+    uint64_t bytes = 0;
+    (void)set_rectangles(tensor->source, row, n_rows, rect);
+    for (int i = 0; i < TTI_PARTS; i++) {
+        bytes += (uint64_t)rect[i].n_lines * rect[i].line_bytes;
+    }
+    return bytes;
+}
+
+void tti_raw_will_need(const tt_model *model, const tt_tensor *tensor, int64_t row, int64_t n_rows)
+{
+    const tti_source *s = tensor->source;
+    rectangle rect[TTI_PARTS];
+    (void)set_rectangles(s, row, n_rows, rect);
+    for (int i = 0; i < TTI_PARTS && n_rows > 0; i++) {
+        if (s->part[i].bytes > 0) {
+            uint64_t at, lines = lines_at(s, i, &rect[i], &at);
+            if (lines == 1) { /* one range; many small ones would cost more than they bring */
+                tti_file_will_need(&model->file[s->part[i].file_id], s->part[i].offset + at, (size_t)rect[i].n_lines * rect[i].line_bytes);
+            }
+        }
+    }
 }
 
 tt_status tti_raw_fetch(const tt_model *model, const tti_raw *raw)
@@ -432,7 +465,7 @@ static void unpack_plain(const tti_source *s, const lines *l, int64_t n, int64_t
     }
 }
 
-void tti_raw_unpack(const tti_raw *raw, int64_t begin, int64_t n, void *buffer, ttk_unpacked *rows_out)
+void tti_raw_unpack(const tti_raw *raw, int64_t begin, int64_t n, const ttk_unpacked *to, int64_t at)
 {
     const tt_tensor *tensor = raw->tensor;
     const tti_source *s = tensor->source;
@@ -447,18 +480,17 @@ void tti_raw_unpack(const tti_raw *raw, int64_t begin, int64_t n, void *buffer, 
             l[i].step = rows_per_step(s, i, &rect[i].part);
         }
     }
-    *rows_out = ttk_unpacked_in(&tensor->format, n, tensor->cols, buffer);
     for (int64_t i = 0; i < n; i++) {
         int64_t row = first + tti_source_row(s, raw->row + begin + i, NULL);
         switch (s->scheme) {
         case TTI_SCHEME_PLAIN:
-            unpack_plain(s, &l[TTI_PART_CODE], row, i, tensor->cols, rows_out);
+            unpack_plain(s, &l[TTI_PART_CODE], row, at + i, tensor->cols, to);
             break;
         case TTI_SCHEME_BLOCKS:
-            unpack_blocks(s, &l[TTI_PART_CODE], row, i, tensor->cols, rows_out);
+            unpack_blocks(s, &l[TTI_PART_CODE], row, at + i, tensor->cols, to);
             break;
         case TTI_SCHEME_QUANT:
-            unpack_quant(s, l, row, i, tensor->cols, rows_out);
+            unpack_quant(s, l, row, at + i, tensor->cols, to);
             break;
         }
     }
@@ -466,12 +498,28 @@ void tti_raw_unpack(const tti_raw *raw, int64_t begin, int64_t n, void *buffer, 
 
 /* ---- what others call ---- */
 
-int64_t tti_raw_rows(const tt_tensor *tensor, size_t bytes, int64_t step, int64_t n_rows)
+/* The most bytes that a piece of `step` of these rows takes. */
+static size_t most_bytes(const tt_tensor *tensor, int64_t row, int64_t n_rows, int64_t step)
+{
+    size_t most = 0;
+    for (int64_t done = 0; done < n_rows; done += step) {
+        size_t bytes = tti_raw_bytes(tensor, row + done, n_rows - done < step ? n_rows - done : step);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+int64_t tti_raw_rows(const tt_tensor *tensor, size_t bytes, int64_t row, int64_t n_rows, int64_t unit, size_t *bytes_out)
 {
     uint64_t row_bytes = tt_tensor_file_bytes(tensor, 1) + 1;
-    int64_t rows = (int64_t)(bytes / row_bytes) / step * step;
-    rows = rows < step ? step : rows;
-    return rows < n_rows ? rows : n_rows;
+    int64_t step = (int64_t)(bytes / row_bytes) / unit * unit;
+    step = step < unit ? unit : step;
+    step = step < n_rows || n_rows == 0 ? step : n_rows;
+    /* What lies around the rows may be read with them: fewer rows, then. */
+    while ((*bytes_out = most_bytes(tensor, row, n_rows, step)) > bytes && step > unit) {
+        step = (step / 2 + unit - 1) / unit * unit;
+    }
+    return step;
 }
 
 uint64_t tt_tensor_file_bytes(const tt_tensor *tensor, int64_t n_rows)
@@ -553,7 +601,8 @@ tt_status tt_model_read_rows(const tt_model *model, const tt_tensor *tensor, int
     TT_CHECK(raw.bytes, TT_ERR_NOMEM, "no memory to read tensor '%s'", tti_show(tensor->name).text);
     tt_status st = tti_raw_fetch(model, &raw);
     if (st == TT_OK) {
-        tti_raw_unpack(&raw, 0, n_rows, buffer, rows_out);
+        *rows_out = ttk_unpacked_in(&tensor->format, n_rows, tensor->cols, buffer);
+        tti_raw_unpack(&raw, 0, n_rows, rows_out, 0);
     }
     free(raw.bytes);
     return st;
@@ -563,7 +612,8 @@ tt_status tt_model_read_f32(const tt_model *model, const tt_tensor *tensor, int6
 {
     enum { PIECE_BYTES = 4 << 20 };
     TT_TRY(check_range(tensor, row, n_rows));
-    int64_t piece = tti_raw_rows(tensor, PIECE_BYTES, 1, n_rows), K = tensor->cols;
+    size_t raw_bytes;
+    int64_t piece = tti_raw_rows(tensor, PIECE_BYTES, row, n_rows, 1, &raw_bytes), K = tensor->cols;
     void *buffer = malloc(ttk_unpacked_bytes(&tensor->format, piece, K) + 1);
     TT_CHECK(buffer, TT_ERR_NOMEM, "no memory to read tensor '%s'", tti_show(tensor->name).text);
     tt_status st = TT_OK;

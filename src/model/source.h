@@ -13,9 +13,14 @@ typedef struct tti_raw {
 size_t tti_raw_bytes(const tt_tensor *tensor, int64_t row, int64_t n_rows);
 /* Fills raw->bytes and checks all that unpacking relies on. Thread: any. Errors: as tt_model_read_rows. */
 tt_status tti_raw_fetch(const tt_model *model, const tti_raw *raw);
-/* Of the fetched rows those from begin on, n of them, unpacked into buffer[ttk_unpacked_bytes(&tensor->format, n, cols)]. Thread: any. */
-void tti_raw_unpack(const tti_raw *raw, int64_t begin, int64_t n, void *buffer, ttk_unpacked *rows_out);
-/* How many rows make a fetch of about so many bytes: a multiple of step, or all n_rows. */
-int64_t tti_raw_rows(const tt_tensor *tensor, size_t bytes, int64_t step, int64_t n_rows);
+/* Bytes that it reads from files. */
+uint64_t tti_raw_file_bytes(const tt_tensor *tensor, int64_t row, int64_t n_rows);
+/* Tells the system that these rows will be fetched soon. Thread: any. */
+void tti_raw_will_need(const tt_model *model, const tt_tensor *tensor, int64_t row, int64_t n_rows);
+/* Of the fetched rows those from begin on, n of them, unpacked into rows [at, at + n) of the arrays. Thread: any. */
+void tti_raw_unpack(const tti_raw *raw, int64_t begin, int64_t n, const ttk_unpacked *to, int64_t at);
+/* In steps of how many rows, a multiple of `unit` or all n_rows, [row, row + n_rows) are fetched so that none takes more than about `bytes`;
+ * *bytes_out is what the largest takes. */
+int64_t tti_raw_rows(const tt_tensor *tensor, size_t bytes, int64_t row, int64_t n_rows, int64_t unit, size_t *bytes_out);
 
 #endif

@@ -48,30 +48,33 @@ static tt_status load_experts(tt_moe *moe, tt_load_params *load, int64_t layer)
                             (layer * placement->n_groups + moe->role->group_id) * moe->n_slots;
     for (int64_t s = 0; s < moe->n_slots; s++) {
         if (expert[s] >= 0) {
+            if (s + 1 < moe->n_slots && expert[s + 1] >= 0) {
+                tti_ffn_will_need(load, &tti_ffn_expert, layer, expert[s + 1], &moe->part);
+            }
             TT_TRY(tti_ffn_load(load, &tti_ffn_expert, layer, expert[s], &moe->part, &l->slot[s]));
         }
     }
     return TT_OK;
 }
 
+/* First what the ranks of a node read together, then what each reads alone, so that none waits for another's experts. */
 static tt_status load_layers(tt_moe *moe, tt_load_params *load)
 {
     for (int64_t l = 0; l < moe->L; l++) {
         moe->layer[l].is_moe = moe->arch->layer[l].is_moe;
-        if (!moe->layer[l].is_moe) {
-            if (moe->role->dp_id >= 0) {
-                TT_TRY(load_dense(moe, load, l));
-            }
-            continue;
-        }
         if (moe->role->dp_id >= 0) {
-            TT_TRY(load_attention_side(moe, load, l));
-        }
-        if (moe->role->group_id >= 0) {
-            TT_TRY(load_experts(moe, load, l));
+            TT_TRY(moe->layer[l].is_moe ? load_attention_side(moe, load, l) : load_dense(moe, load, l));
         }
     }
-    return TT_OK;
+    load->alone = true;
+    tt_status st = TT_OK;
+    for (int64_t l = 0; l < moe->L && st == TT_OK; l++) {
+        if (moe->layer[l].is_moe && moe->role->group_id >= 0) {
+            st = load_experts(moe, load, l);
+        }
+    }
+    load->alone = false;
+    return st;
 }
 
 /* ---- buffers ---- */
@@ -282,7 +285,7 @@ tt_status tt_moe_create(const tt_moe_params *params, tt_moe **moe_out)
                           &moe->part.h_end);
     }
     moe->job_rows = layout->max_rows_rank > MIN_JOB_ROWS ? layout->max_rows_rank : MIN_JOB_ROWS;
-    st = tt_world_agree(params->world, create_local(moe, params, has_moe, has_dense));
+    st = tt_world_agree(params->world, tt_load_told(params->load, create_local(moe, params, has_moe, has_dense)));
     if (st == TT_OK && has_moe) {
         st = make_exchange(moe);
     }

@@ -63,6 +63,15 @@ tt_status tti_ffn_load(tt_load_params *load, const tti_ffn_roles *roles, int64_t
     return TT_OK;
 }
 
+void tti_ffn_will_need(const tt_load_params *load, const tti_ffn_roles *roles, int64_t layer, int64_t expert, const tti_ffn_columns *columns)
+{
+    const tt_tensor gate = tt_model_tensor(load->model, roles->gate, layer, expert), up = tt_model_tensor(load->model, roles->up, layer, expert),
+                    down = tt_model_tensor(load->model, roles->down, layer, expert);
+    tt_load_will_need(load, &gate, columns->f_begin, columns->f_end - columns->f_begin);
+    tt_load_will_need(load, &up, columns->f_begin, columns->f_end - columns->f_begin);
+    tt_load_will_need(load, &down, columns->h_begin, columns->h_end - columns->h_begin);
+}
+
 uint64_t tti_ffn_bytes(const tt_ffn *ffn)
 {
     return tt_linear_bytes(&ffn->gate) + tt_linear_bytes(&ffn->up) + tt_linear_bytes(&ffn->down);

@@ -162,10 +162,22 @@ tt_status tt_load_linear(tt_load_params *params, const tt_tensor *tensor, int64_
     return load_strided(params, (const float *)tensor->name + row * tensor->cols, tensor->cols, 1, n_rows, tensor->cols, linear);
 }
 
-tt_status tt_load_linear_transposed(tt_load_params *params, const tt_tensor *tensor, int64_t row, int64_t n_rows, tt_linear *linear)
+tt_status tt_load_linears(tt_load_params *params, const tt_tensor *tensor, const tt_load_target *target, int n_targets)
 {
-    assert_true(tensor->name && row >= 0 && row + n_rows <= tensor->rows);
-    return load_strided(params, (const float *)tensor->name + row * tensor->cols, 1, tensor->cols, tensor->cols, n_rows, linear);
+    for (int i = 0; i < n_targets; i++) {
+        const tt_load_target *t = &target[i];
+        assert_true(tensor->name && t->row >= 0 && t->row + t->n_rows <= tensor->rows);
+        const float *src = (const float *)tensor->name + t->row * tensor->cols;
+        TT_TRY(t->transposed ? load_strided(params, src, 1, tensor->cols, tensor->cols, t->n_rows, t->linear)
+                             : load_strided(params, src, tensor->cols, 1, t->n_rows, tensor->cols, t->linear));
+    }
+    return TT_OK;
+}
+
+tt_status tt_load_told(const tt_load_params *params, tt_status st)
+{
+    (void)params;
+    return st;
 }
 
 tt_status tt_load_vector(tt_load_params *params, const tt_tensor *tensor, int64_t begin, int64_t n, float **vector_out)

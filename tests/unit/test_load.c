@@ -1,0 +1,247 @@
+/* test_load.c - packed matrices are the same bits however a tensor is walked: alone in one read, or through a relay in pieces so small that panels and
+ * heads are cut by their borders, into any targets; and a relay's errors come back. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include "tutti/load.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "model_internal.h"
+#include "source.h"
+#include "tutti/memory.h"
+
+enum { MAX_TARGETS = 64, MAX_PIECE = 1 << 16 };
+
+/* A relay with one member: every piece is read into a place and taken from there. */
+typedef struct lone_relay {
+    unsigned char place[MAX_PIECE];
+    bool is_read;
+    uint64_t n_pieces, fail_at;
+    tt_status read, told;
+} lone_relay;
+
+static tt_status lone_begin(void *arg, uint64_t n_left, uint64_t *ahead_out, void **place_out)
+{
+    lone_relay *relay = arg;
+    assert_true(n_left > 0);
+    *ahead_out = 0;
+    *place_out = relay->is_read ? NULL : relay->place;
+    memset(relay->place, 0xee, relay->is_read ? 0 : sizeof(relay->place));
+    return TT_OK;
+}
+
+static void lone_publish(void *arg, tt_status st)
+{
+    lone_relay *relay = arg;
+    relay->is_read = true;
+    relay->read = st;
+}
+
+static tt_status lone_take(void *arg, const void **piece_out)
+{
+    lone_relay *relay = arg;
+    assert_true(relay->is_read);
+    assert_int_equal(relay->read, TT_OK);
+    *piece_out = relay->place;
+    return ++relay->n_pieces == relay->fail_at ? TT_FAIL(TT_ERR_PEER, "rank 5 is gone") : TT_OK;
+}
+
+static void lone_release(void *arg)
+{
+    lone_relay *relay = arg;
+    relay->is_read = false;
+}
+
+static void lone_fail(void *arg, tt_status st)
+{
+    lone_relay *relay = arg;
+    relay->told = st;
+}
+
+static tt_load_relay table_of(lone_relay *relay, size_t piece_bytes)
+{
+    memset(relay, 0, sizeof(*relay));
+    return (tt_load_relay){relay, piece_bytes, lone_begin, lone_publish, lone_take, lone_release, lone_fail};
+}
+
+static tt_model *open_golden(const char *name)
+{
+    char path[4096];
+    tt_model *model = NULL;
+    const char *top = getenv("top_srcdir");
+    snprintf(path, sizeof(path), "%s/tests/golden/%s", top ? top : ".", name);
+    if (tt_model_open(path, &model) != TT_OK) {
+        fail_msg("%s", tt_status_message());
+    }
+    return model;
+}
+
+/* ---- targets ---- */
+
+/* Cuts rows [0, rows) in up to MAX_TARGETS targets with some gaps, some transposed. */
+static int cut(const tt_tensor *tensor, uint64_t seed, tt_load_target *target, tt_linear *linear)
+{
+    int n = 0;
+    for (int64_t row = 0; row < tensor->rows && n < MAX_TARGETS; n++) {
+        seed = seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+        row += (seed >> 60) == 0 ? 3 : 0;
+        int64_t want = 1 + (int64_t)((seed >> 33) % (n % 3 ? 40 : 150)), left = tensor->rows - row;
+        if (left <= 0) {
+            break;
+        }
+        target[n] = (tt_load_target){.row = row, .n_rows = want < left ? want : left, .transposed = (seed >> 50) % 4 == 0, .linear = &linear[n]};
+        row += target[n].n_rows;
+    }
+    return n;
+}
+
+static void expect_equal(const tt_linear *a, const tt_linear *b, const char *name)
+{
+    if (a->bytes != b->bytes || a->N != b->N || a->K != b->K || memcmp(a->panels, b->panels, a->bytes) != 0) {
+        fail_msg("'%s': panels differ", name);
+    }
+}
+
+/* What a target must hold, from the numbers of the whole tensor. */
+static void expect_numbers(const tt_load_target *t, const float *numbers, int64_t cols, const char *name)
+{
+    tt_linear want;
+    const ttk_format f32 = {.code = TTK_F32};
+    int64_t N = t->transposed ? cols : t->n_rows, K = t->transposed ? t->n_rows : cols;
+    assert_int_equal(tt_linear_init(&want, "test", &f32, N, K, TT_MEMORY_ANY_NODE), TT_OK);
+    ttk.pack(want.panels, TTK_F32, numbers + t->row * cols, TTK_F32, t->transposed ? 1 : cols, t->transposed ? cols : 1, N, K, 0,
+             tt_linear_n_panels(&want));
+    expect_equal(t->linear, &want, name);
+    tt_linear_fini(&want);
+}
+
+/* Returns the pieces that the walk took. */
+static uint64_t check_tensor(const tt_model *model, const tt_tensor *tensor, size_t piece_bytes, tt_weight_format weights)
+{
+    static lone_relay relay;
+    tt_load_relay table = table_of(&relay, piece_bytes);
+    tt_linear linear[MAX_TARGETS], alone;
+    tt_load_target target[MAX_TARGETS];
+    tt_load_params params = {.model = model, .weights = weights, .node = TT_MEMORY_ANY_NODE, .relay = &table};
+    tt_load_params by_itself = {.model = model, .weights = weights, .node = TT_MEMORY_ANY_NODE};
+    float *numbers = malloc((size_t)(tensor->rows * tensor->cols) * sizeof(float));
+    assert_non_null(numbers);
+    if (tt_model_read_f32(model, tensor, 0, tensor->rows, numbers) != TT_OK) {
+        fail_msg("%s", tt_status_message());
+    }
+    int n = cut(tensor, (uint64_t)tensor->rows * 31 + piece_bytes, target, linear);
+    if (tt_load_linears(&params, tensor, target, n) != TT_OK) {
+        fail_msg("%s", tt_status_message());
+    }
+    for (int i = 0; i < n; i++) {
+        tt_load_target one = target[i];
+        one.linear = &alone;
+        assert_int_equal(tt_load_linears(&by_itself, tensor, &one, 1), TT_OK);
+        expect_equal(&linear[i], &alone, tensor->name);
+        if (weights == TT_WEIGHTS_F32) {
+            expect_numbers(&target[i], numbers, tensor->cols, tensor->name);
+        }
+        tt_linear_fini(&alone);
+        tt_linear_fini(&linear[i]);
+    }
+    assert_int_equal(params.packed_bytes, by_itself.packed_bytes);
+    tt_load_end(&params);
+    tt_load_end(&by_itself);
+    free(numbers);
+    return relay.n_pieces;
+}
+
+static void any_walk_gives_the_same_panels(void **state)
+{
+    static const char *const names[] = {"architectures/deepseek_v3_fp8", "architectures/qwen3_moe_gptq", "architectures/qwen3_moe_awq",
+                                        "architectures/gpt_oss_mxfp4",   "architectures/llama4_text",   "architectures/deepseek_v2",
+                                        "gguf/deepseek_v3.gguf",         "gguf/qwen2_moe.gguf",         "architectures/granitemoe"};
+    static const tt_role roles[] = {TT_ROLE_HEAD, TT_ROLE_Q, TT_ROLE_O, TT_ROLE_KV_B, TT_ROLE_GATE, TT_ROLE_EXPERT_GATE, TT_ROLE_EXPERT_DOWN};
+    static const size_t pieces[] = {1500, 20000, MAX_PIECE};
+    uint64_t n_pieces = 0;
+    (void)state;
+    for (size_t m = 0; m < sizeof(names) / sizeof(names[0]); m++) {
+        tt_model *model = open_golden(names[m]);
+        int64_t last = tt_model_arch(model)->L - 1;
+        for (size_t r = 0; r < 2 * sizeof(roles) / sizeof(roles[0]); r++) {
+            tt_tensor tensor = tt_model_tensor(model, roles[r / 2], r % 2 ? last : 0, 1);
+            for (size_t p = 0; tensor.name && p < sizeof(pieces) / sizeof(pieces[0]); p++) {
+                n_pieces += check_tensor(model, &tensor, pieces[p], TT_WEIGHTS_AUTO);
+                check_tensor(model, &tensor, pieces[p], TT_WEIGHTS_F32);
+                check_tensor(model, &tensor, pieces[p], TT_WEIGHTS_BF16);
+            }
+        }
+        tt_model_close(&model);
+    }
+    assert_true(n_pieces > 1000);
+}
+
+static void rows_and_vectors_come_through_a_relay(void **state)
+{
+    static lone_relay relay;
+    (void)state;
+    tt_model *model = open_golden("architectures/deepseek_v3_fp8");
+    tt_tensor embed = tt_model_tensor(model, TT_ROLE_EMBED, 0, 0), norm = tt_model_tensor(model, TT_ROLE_FINAL_NORM, 0, 0);
+    tt_load_relay table = table_of(&relay, 4000);
+    tt_load_params params = {.model = model, .node = TT_MEMORY_ANY_NODE, .relay = &table};
+    size_t bytes = ttk_unpacked_bytes(&embed.format, embed.rows, embed.cols);
+    void *got = aligned_alloc(64, (bytes + 63) / 64 * 64), *want = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    float *vector = NULL, *numbers = malloc((size_t)(norm.rows * norm.cols) * sizeof(float));
+    ttk_unpacked rows;
+    assert_true(got && want && numbers);
+    assert_int_equal(tt_load_rows(&params, &embed, got, &rows), TT_OK);
+    assert_true(relay.n_pieces > 1);
+    assert_int_equal(tt_model_read_rows(model, &embed, 0, embed.rows, want, &rows), TT_OK);
+    assert_memory_equal(got, want, (size_t)(embed.rows * embed.cols) * ttk_dtype_bytes(embed.format.code));
+    assert_int_equal(tt_load_vector(&params, &norm, 3, 5, &vector), TT_OK);
+    assert_int_equal(tt_model_read_f32(model, &norm, 0, norm.rows, numbers), TT_OK);
+    assert_memory_equal(vector, numbers + 3, 5 * sizeof(float));
+    tt_memory_free(vector, 5 * sizeof(float));
+    tt_load_end(&params);
+    free(got);
+    free(want);
+    free(numbers);
+    tt_model_close(&model);
+}
+
+static void errors_of_a_relay_come_back(void **state)
+{
+    static lone_relay relay;
+    (void)state;
+    tt_model *model = open_golden("architectures/deepseek_v2");
+    tt_tensor head = tt_model_tensor(model, TT_ROLE_HEAD, 0, 0);
+    tt_load_relay table = table_of(&relay, 4000);
+    tt_load_params params = {.model = model, .node = TT_MEMORY_ANY_NODE, .relay = &table};
+    tt_linear linear = {0};
+    size_t before = tt_memory_used_bytes();
+    relay.fail_at = 2;
+    tt_status st = tt_load_told(&params, tt_load_linear(&params, &head, 0, head.rows, &linear));
+    assert_int_equal(st, TT_ERR_PEER);
+    assert_int_equal(relay.told, TT_ERR_PEER);
+    assert_non_null(strstr(tt_status_message(), "rank 5 is gone"));
+    assert_null(linear.panels);
+    tt_load_end(&params);
+    assert_int_equal(tt_memory_used_bytes(), before);
+    /* Targets that are out of order or outside are refused before anything is read. */
+    tt_load_target bad[] = {{.row = 4, .n_rows = 4, .linear = &linear}, {.row = 7, .n_rows = 2, .linear = &linear}};
+    assert_int_equal(tt_load_linears(&params, &head, bad, 2), TT_ERR_ARG);
+    bad[0].n_rows = head.rows;
+    assert_int_equal(tt_load_linears(&params, &head, bad, 1), TT_ERR_ARG);
+    tt_model_close(&model);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_walk_gives_the_same_panels),
+        cmocka_unit_test(rows_and_vectors_come_through_a_relay),
+        cmocka_unit_test(errors_of_a_relay_come_back),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    ttk_init(0);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
