@@ -138,12 +138,7 @@ static void print_memory(const tti_cli_session *session, const tti_cli_work *w,
     fprintf(stderr, "\nsteps    %llu of %.2f ms, %.1f %% of it in the exchange\n",
             (unsigned long long)f->steps, f->steps ? 1e3 * step_s / (double)f->steps : 0.0,
             all_steps_s > 0 ? 100 * exchange_s / all_steps_s : 0.0);
-    double load_s = 0, load_bytes = 0;
-    for (int r = 0; r < size; r++) {
-        load_s = of_rank[r].engine.load_s > load_s ? of_rank[r].engine.load_s : load_s;
-        load_bytes += (double)of_rank[r].engine.load_bytes;
-    }
-    fprintf(stderr, "load     %.1f MiB in %.2f s\n", load_bytes / TTI_CLI_MIB, load_s);
+    tti_cli_load_print(session);
 }
 
 static void print_formats(const tti_cli_session *session, const tti_cli_work *w,
@@ -194,6 +189,9 @@ tt_status tti_cli_session_report(tti_cli_session *session, const tti_cli_work *w
 {
     if (session->options->log_view) {
         TT_TRY(tti_cli_phases_print(session));
+        if (session->launch->rank == 0) {
+            tti_cli_load_table(session);
+        }
     }
     if (session->options->trace) {
         TT_TRY(tti_cli_trace_gather(session));

@@ -34,7 +34,7 @@ typedef struct answer {
 typedef struct printer {
     const tti_cli_options *options;
     const tt_tokenizer *tokenizer; /* NULL = none */
-    const tt_layout *layout;
+    const tti_cli_session *session;
     answer *item; /* item[n], in the order of the prompts */
     size_t n;
     size_t n_printed;   /* items before this one are out */
@@ -81,9 +81,10 @@ static json_t *timing_json(const printer *p, const answer *a)
     double first = seconds(p->begin_ns, a->first_ns), total = seconds(p->begin_ns, a->last_ns);
     double decode = total - first;
     int64_t n_decoded = a->ids.n > 0 ? (int64_t)a->ids.n - 1 : 0;
-    return json_pack("{s:I, s:I, s:f, s:f, s:f}", "prompt_tokens", (json_int_t)a->prompt->ids.n,
+    return json_pack("{s:I, s:I, s:f, s:f, s:f, s:o}", "prompt_tokens", (json_int_t)a->prompt->ids.n,
                      "new_tokens", (json_int_t)a->ids.n, "first_token_s", first, "total_s", total,
-                     "decode_tokens_per_s", decode > 0 ? (double)n_decoded / decode : 0.0);
+                     "decode_tokens_per_s", decode > 0 ? (double)n_decoded / decode : 0.0, "load",
+                     tti_cli_load_json(p->session));
 }
 
 static tt_status print_json(const printer *p, const answer *a)
@@ -95,7 +96,7 @@ static tt_status print_json(const printer *p, const answer *a)
                              p->tokenizer ? json_stringn(a->text.n ? a->text.bytes : "", a->text.n)
                                           : json_null(),
                              "finish", a->finish == TT_FINISH_STOP ? "stop" : "length", "timing",
-                             timing_json(p, a), "layout", tti_cli_layout_json(p->layout));
+                             timing_json(p, a), "layout", tti_cli_layout_json(p->session->layout));
     TT_CHECK(line, TT_ERR_NOMEM, "no memory for a line of JSON");
     if (prompt->sampling.temperature > TT_GREEDY_BELOW) {
         json_object_set_new(line, "seed", json_integer((json_int_t)prompt->sampling.seed));
@@ -338,7 +339,7 @@ static tt_status run(const tti_cli_options *options, tti_cli_launch *launch,
         status = tti_cli_session_start(session, &needs);
     }
     if (status == TT_OK) {
-        p.layout = session->layout;
+        p.session = session;
         if (launch->rank == 0) {
             p.tokenizer = tokenizer;
             status = printer_init(&p, &prompts);

@@ -283,7 +283,7 @@ static tt_status score_all(scorer *s, tti_cli_session *session)
     return tt_world_agree(world, mine);
 }
 
-static tt_status print_score(const scorer *s, const tt_layout *layout, double total_s)
+static tt_status print_score(const scorer *s, const tti_cli_session *session, double total_s)
 {
     double nll = 0;
     int64_t n_tokens = 0, n_predicted = 0;
@@ -307,12 +307,13 @@ static tt_status print_score(const scorer *s, const tt_layout *layout, double to
                s->n == 1 ? "" : "s", exp(mean));
         return tti_cli_flush_stdout();
     }
-    json_t *timing = json_pack("{s:f, s:f}", "total_s", total_s, "tokens_per_s",
-                               total_s > 0 ? (double)n_tokens / total_s : 0.0);
+    json_t *timing = json_pack("{s:f, s:f, s:o}", "total_s", total_s, "tokens_per_s",
+                               total_s > 0 ? (double)n_tokens / total_s : 0.0, "load",
+                               tti_cli_load_json(session));
     json_t *line =
         json_pack("{s:f, s:f, s:I, s:I, s:o, s:o, s:o}", "mean_nll", mean, "nll", nll, "tokens",
                   (json_int_t)n_tokens, "predicted", (json_int_t)n_predicted, "sequences",
-                  sequences, "timing", timing, "layout", tti_cli_layout_json(layout));
+                  sequences, "timing", timing, "layout", tti_cli_layout_json(session->layout));
     TT_CHECK(line, TT_ERR_NOMEM, "no memory for a line of JSON");
     json_dumpf(line, stdout, JSON_COMPACT);
     json_decref(line);
@@ -337,7 +338,7 @@ static tt_status score(scorer *s, tti_cli_launch *launch, tti_cli_session *sessi
         for (size_t i = 0; i < s->n; i++) {
             work.prompt_tokens += (int64_t)s->item[i].ids.n;
         }
-        mine = print_score(s, session->layout, work.total_s);
+        mine = print_score(s, session, work.total_s);
     }
     TT_TRY(tt_world_agree(launch->world, mine));
     return tti_cli_session_report(session, &work);

@@ -140,14 +140,14 @@ static tt_status make_layout(tti_cli_session *session, const tti_cli_needs *need
 }
 
 /* The loading bar of rank 0, only for eyes: a terminal, and more than half a second of work. */
-static void show_loading(void *arg, uint64_t read_bytes, uint64_t total_bytes)
+static void show_loading(void *arg, uint64_t packed_bytes, uint64_t total_bytes)
 {
     tti_cli_session *session = arg;
     if (total_bytes == 0 ||
         tt_now_ns() - session->load_begin_ns < (uint64_t)BAR_AFTER_MS * NS_PER_MS) {
         return;
     }
-    int percent = (int)(100.0 * (double)read_bytes / (double)total_bytes);
+    int percent = (int)(100.0 * (double)packed_bytes / (double)total_bytes);
     if (percent == session->bar_percent) {
         return;
     }
@@ -159,7 +159,7 @@ static void show_loading(void *arg, uint64_t read_bytes, uint64_t total_bytes)
     }
     bar[BAR_WIDTH] = 0;
     fprintf(stderr, "\rloading [%s] %3d %%  %.1f of %.1f MiB (rank 0) ", bar, percent,
-            (double)read_bytes / TTI_CLI_MIB, (double)total_bytes / TTI_CLI_MIB);
+            (double)packed_bytes / TTI_CLI_MIB, (double)total_bytes / TTI_CLI_MIB);
 }
 
 tt_status tti_cli_session_start(tti_cli_session *session, const tti_cli_needs *needs)
@@ -194,6 +194,7 @@ tt_status tti_cli_session_start(tti_cli_session *session, const tti_cli_needs *n
         fprintf(stderr, "\r%*s\r", BAR_WIDTH + 60, ""); /* wipes the bar */
     }
     TT_TRY(status);
+    TT_TRY(tti_cli_load_gather(session));
     if (launch->advice[0]) {
         tt_log(TT_LOG_WARN, "%s", launch->advice); /* not sooner: an error before it stands alone */
     }
@@ -218,5 +219,7 @@ int tti_cli_session_end(tti_cli_session *session, tti_cli_launch *launch, tt_sta
     tt_stream_destroy(&session->compute);
     tt_layout_destroy(&session->layout);
     tt_model_close(&session->model);
+    free(session->load);
+    session->load = NULL;
     return tti_cli_launch_end(launch, status);
 }

@@ -4,11 +4,21 @@
  * agreed. */
 #ifndef TTI_CLI_SESSION_H
 #define TTI_CLI_SESSION_H
+#include <jansson.h>
 #include "launch.h"
 #include "tutti/engine.h"
 #include "tutti/model.h"
 #include "tutti/plan.h"
 #include "tutti/stream.h"
+
+/* What loading cost a rank. */
+typedef struct tti_cli_rank_load {
+    uint64_t read_bytes, expert_bytes, packed_bytes; /* from files, of them for experts alone, and what became of them */
+    uint64_t rss_bytes, rss_most_bytes;   /* of the process, after loading and at most before */
+    uint64_t held_bytes, held_most_bytes; /* by tt_memory_alloc */
+    double seconds;
+    int64_t node;
+} tti_cli_rank_load;
 
 typedef struct tti_cli_session {
     const tti_cli_options *options;
@@ -21,6 +31,7 @@ typedef struct tti_cli_session {
     uint64_t trace_origin_ns; /* the same instant on all ranks */
     uint64_t load_begin_ns;   /* of the loading bar */
     int bar_percent;          /* last printed; -1 = none */
+    tti_cli_rank_load *load;  /* load[ranks], once loaded */
 } tti_cli_session;
 
 /* What the sequences of a run need; rank 0's values count. */
@@ -40,6 +51,13 @@ int64_t tti_cli_session_context(const tti_cli_session *session);
 /* Tells the agreed status, closes the session (which may never have been opened, or half), ends the
  * launch; returns the exit code. */
 int tti_cli_session_end(tti_cli_session *session, tti_cli_launch *launch, tt_status status);
+
+/* ---- load_figures.c ---- */
+tt_status tti_cli_load_gather(tti_cli_session *session);
+/* Rank 0, not collective: one line on stderr; a table of ranks there; an object. */
+void tti_cli_load_print(const tti_cli_session *session);
+void tti_cli_load_table(const tti_cli_session *session);
+json_t *tti_cli_load_json(const tti_cli_session *session);
 
 /* ---- figures.c: what is said on stderr when the work is done ---- */
 typedef struct tti_cli_work {
