@@ -5,6 +5,7 @@
  * message are encoded as one text, in which special tokens stay text. So a message can say
  * anything and forge nothing, and ordinary messages get the ids that the reference gives them. */
 #include "chat_template.h"
+#include "model_internal.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -105,6 +106,33 @@ static tt_status make_variables(const json_t *request, json_t *variables)
     return take_arguments(request, variables);
 }
 
+/* Many templates treat a role that they do not know as the last one they do know: a misspelt one would go unnoticed. So a role
+ * must be one that the field uses, or one that the template names. */
+static tt_status check_roles(const json_t *messages, const char *source, size_t n_source)
+{
+    static const char *const known[] = {"system", "developer", "user", "assistant", "tool",
+                                        "function", "observation", "ipython", "environment"};
+    size_t i;
+    json_t *message;
+    json_array_foreach(messages, i, message)
+    {
+        const char *role = json_string_value(json_object_get(message, "role"));
+        size_t n = strlen(role);
+        bool found = false;
+        for (size_t k = 0; !found && k < sizeof(known) / sizeof(known[0]); k++) {
+            found = strcmp(role, known[k]) == 0;
+        }
+        for (const char *c = source; n > 0 && !found && (size_t)(source + n_source - c) >= n + 2; c++) {
+            found = (c[0] == '\'' || c[0] == '"') && memcmp(c + 1, role, n) == 0 && c[n + 1] == c[0];
+        }
+        TT_CHECK(found, TT_ERR_REQUEST,
+                 "message %zu has the role '%s': the template does not name it, and it is none of "
+                 "system, user, assistant, tool, ...",
+                 i + 1, tti_show(role).text);
+    }
+    return TT_OK;
+}
+
 /* ---- rendering ---- */
 static tt_status render_variables(const tt_tokenizer *t, const json_t *request,
                                   const json_t *variables, tt_text *text, tt_text *mark)
@@ -124,6 +152,7 @@ static tt_status render_variables(const tt_tokenizer *t, const json_t *request,
     bool tools = t->tool_template && json_is_array(json_object_get(variables, "tools"));
     const char *source = tools || !t->chat_template ? t->tool_template : t->chat_template;
     size_t n = tools || !t->chat_template ? t->n_tool_template : t->n_chat_template;
+    TT_TRY(check_roles(json_object_get(request, "messages"), source, n));
     return tti_chat_render(source, n, &input, text, mark);
 }
 
