@@ -4,9 +4,10 @@
  * ways from a byte to a float:
  *   whole  a signed byte is shuffled to the top of its lane (an unsigned one to the bottom) and
  *          converted: 2^24 times the number. E2M1 is looked up as twice its number, so 2^25 times.
- *          E4M3 is moved to the top of the fields of f32, where its exponent is 120 too small; x is
- *          multiplied by 2^100 beforehand, so that products are 2^-20 times what they should be.
- *   exact  E4M3 the same, but multiplied by 2^120 at once; for an x of unusual size
+ *          E4M3 becomes 2^-117 times its number, the smallest of which is then 2^-126: no f32 that a
+ *          CPU would be slow with. x is multiplied by 2^100 beforehand, so that products are 2^-17
+ *          times what they should be.
+ *   exact  E4M3 the same, but multiplied by 2^117 at once; for an x of unusual size
  *   zero   an unsigned byte becomes the lowest bits of a number whose last place is worth a step of
  *          the code, from which that number, the code's bias and the zero point are subtracted
  * A chain of scaled products has the bits of the scaled chain as long as neither leaves the range of
@@ -70,7 +71,7 @@ TTK_INLINE bool is_unsigned(ttk_dtype code)
 static inline float sum_factor(ttk_dtype code, way w)
 {
     return w != WAY_WHOLE || is_unsigned(code) ? 1.0f
-           : code == TTK_E4M3                  ? 0x1p20f
+           : code == TTK_E4M3                  ? 0x1p17f
            : code == TTK_E2M1                  ? 0x1p-25f
                                                : 0x1p-24f;
 }
@@ -88,7 +89,7 @@ static inline bool x_fits(ttk_dtype code, const float *x, int64_t n)
 {
     /* Whole numbers: any small x, as its last place is at least 2^-149. 2^67 leaves room for 2^7
      * times 2^30 k. Halves: one place less. */
-    const __m256 low = _mm256_set1_ps(code == TTK_E4M3   ? 0x1p-97f
+    const __m256 low = _mm256_set1_ps(code == TTK_E4M3   ? 0x1p-100f
                                       : code == TTK_E2M1 ? 0x1p-125f
                                                          : 0.0f);
     const __m256 high = _mm256_set1_ps(code == TTK_E4M3 ? 0x1p26f : 0x1p67f);
@@ -118,15 +119,33 @@ TTK_INLINE __m256 zero_shift(ttk_dtype code, __m256 zero)
     return _mm256_add_ps(zero, _mm256_set1_ps(bias + base));
 }
 
+/* E4M3, k = is_odd and k = 2 + is_odd of each output: 16 bits each, the upper half of a f32 that is
+ * 2^-117 times the number. Three more exponents than E4M3 has are made for its denormals, so that
+ * they have a leading bit that is not stored: of the codes from 0 on become 0, 8, 16, 20, 24, 26, 28,
+ * 30, then 32, 33 and so on. */
+TTK_INLINE __m256i e4m3_pairs(__m256i bytes, bool is_odd)
+{
+    /* code + 24 less this; the sum of a code from 8 on and 0x78 has the upper bit, which gives 0. */
+    const __m256i excess = _mm256_broadcastsi128_si256(
+        _mm_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 24, 17, 10, 7, 4, 3, 2, 1));
+    __m256i size = _mm256_and_si256(bytes, _mm256_set1_epi8(0x7f));
+    __m256i less = _mm256_shuffle_epi8(excess, _mm256_adds_epu8(size, _mm256_set1_epi8(0x78)));
+    size = _mm256_sub_epi8(_mm256_add_epi8(size, _mm256_set1_epi8(24)), less);
+    __m256i pairs = _mm256_maddubs_epi16(size, _mm256_set1_epi16(is_odd ? 16 << 8 : 16));
+    __m256i top = is_odd ? bytes : _mm256_slli_epi16(bytes, 8);
+    return _mm256_or_si256(pairs, _mm256_and_si256(top, _mm256_set1_epi16((short)0x8000)));
+}
+
 /* The numbers k = i of a quad, scaled as the way has it. `shift` is for WAY_ZERO. */
 TTK_INLINE __m256 quad_floats(ttk_dtype code, way w, __m256i bytes, __m256 shift, int i)
 {
     if (code == TTK_E4M3) {
-        const __m256i keep = _mm256_set1_epi32((int)0x87f00000u); /* the sign and 7 bits */
-        __m256i top = i < 3 ? _mm256_slli_epi32(bytes, 24 - 8 * i) : bytes;
-        __m256 number = _mm256_castsi256_ps(_mm256_and_si256(_mm256_srai_epi32(top, 4), keep));
+        __m256i pairs = e4m3_pairs(bytes, i % 2);
+        pairs = i < 2 ? _mm256_slli_epi32(pairs, 16)
+                      : _mm256_and_si256(pairs, _mm256_set1_epi32((int)0xffff0000u));
+        __m256 number = _mm256_castsi256_ps(pairs);
         return w == WAY_EXACT /* + 0: no -0 */
-                   ? _mm256_fmadd_ps(number, _mm256_set1_ps(0x1p120f), _mm256_setzero_ps())
+                   ? _mm256_fmadd_ps(number, _mm256_set1_ps(0x1p117f), _mm256_setzero_ps())
                    : number;
     }
     const bool is_top = w == WAY_WHOLE && !is_unsigned(code);

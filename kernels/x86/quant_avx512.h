@@ -58,7 +58,7 @@ TTK_INLINE bool is_unsigned(ttk_dtype code)
 static inline float sum_factor(ttk_dtype code, way w)
 {
     return w != WAY_WHOLE || is_unsigned(code) ? 1.0f
-           : code == TTK_E4M3                  ? 0x1p20f
+           : code == TTK_E4M3                  ? 0x1p17f
            : code == TTK_E2M1                  ? 0x1p-25f
                                                : 0x1p-24f;
 }
@@ -76,7 +76,7 @@ static inline bool x_fits(ttk_dtype code, const float *x, int64_t n)
 {
     /* Whole numbers: any small x, as its last place is at least 2^-149. 2^67 leaves room for 2^7
      * times 2^30 k. Halves: one place less. */
-    const __m512 low = _mm512_set1_ps(code == TTK_E4M3   ? 0x1p-97f
+    const __m512 low = _mm512_set1_ps(code == TTK_E4M3   ? 0x1p-100f
                                       : code == TTK_E2M1 ? 0x1p-125f
                                                          : 0.0f);
     const __m512 high = _mm512_set1_ps(code == TTK_E4M3 ? 0x1p26f : 0x1p67f);
@@ -104,15 +104,31 @@ TTK_INLINE __m512 zero_shift(ttk_dtype code, __m512 zero)
     return _mm512_add_ps(zero, _mm512_set1_ps(bias + base));
 }
 
+/* E4M3, k = is_odd and k = 2 + is_odd of each output: 16 bits each, the upper half of a f32 that is
+ * 2^-117 times the number; see quant_avx2.h. */
+TTK_INLINE __m512i e4m3_pairs(__m512i bytes, bool is_odd)
+{
+    const __m512i excess =
+        _mm512_broadcast_i32x4(_mm_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 24, 17, 10, 7, 4, 3, 2, 1));
+    const int a_or_b_and_c = 0xf8; /* the truth table */
+    __m512i size = _mm512_and_si512(bytes, _mm512_set1_epi8(0x7f));
+    __m512i less = _mm512_shuffle_epi8(excess, _mm512_adds_epu8(size, _mm512_set1_epi8(0x78)));
+    size = _mm512_sub_epi8(_mm512_add_epi8(size, _mm512_set1_epi8(24)), less);
+    __m512i pairs = _mm512_maddubs_epi16(size, _mm512_set1_epi16(is_odd ? 16 << 8 : 16));
+    __m512i top = is_odd ? bytes : _mm512_slli_epi16(bytes, 8);
+    return _mm512_ternarylogic_epi32(pairs, top, _mm512_set1_epi16((short)0x8000), a_or_b_and_c);
+}
+
 /* The numbers k = i of a quad, scaled as the way has it. `shift` is for WAY_ZERO. */
 TTK_INLINE __m512 quad_floats(ttk_dtype code, way w, __m512i bytes, __m512 shift, int i)
 {
     if (code == TTK_E4M3) {
-        const __m512i keep = _mm512_set1_epi32((int)0x87f00000u); /* the sign and 7 bits */
-        __m512i top = i < 3 ? _mm512_slli_epi32(bytes, 24u - 8u * (unsigned)i) : bytes;
-        __m512 number = _mm512_castsi512_ps(_mm512_and_si512(_mm512_srai_epi32(top, 4), keep));
+        __m512i pairs = e4m3_pairs(bytes, i % 2);
+        pairs = i < 2 ? _mm512_slli_epi32(pairs, 16)
+                      : _mm512_and_si512(pairs, _mm512_set1_epi32((int)0xffff0000u));
+        __m512 number = _mm512_castsi512_ps(pairs);
         return w == WAY_EXACT /* + 0: no -0 */
-                   ? _mm512_fmadd_ps(number, _mm512_set1_ps(0x1p120f), _mm512_setzero_ps())
+                   ? _mm512_fmadd_ps(number, _mm512_set1_ps(0x1p117f), _mm512_setzero_ps())
                    : number;
     }
     const bool is_top = w == WAY_WHOLE && !is_unsigned(code);

@@ -4,6 +4,9 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
 
 enum { MAX_ROWS = 60, MAX_COLUMNS = 100, MAX_DEPTH = 600, N_ARRAYS = 5, F16_PLAIN = 0x3bff };
 
@@ -48,6 +51,7 @@ static ttk_format random_format(rng *r)
 static void fill_numbers(rng *r, void *array, ttk_dtype type, int64_t n, values kind)
 {
     unsigned char *bytes = array;
+    const unsigned e4m3_bits = rng_below(r, 4) ? 0xff : 0x87; /* or only zeros and denormals */
     for (int64_t i = 0; i < n; i++) {
         unsigned random = (unsigned)rng_next(r);
         switch (type) {
@@ -77,7 +81,7 @@ static void fill_numbers(rng *r, void *array, ttk_dtype type, int64_t n, values 
                                                               : 117 + random % 11);
             break;
         case TTK_E4M3: /* NaN is rare even where it is wanted */
-            bytes[i] = (unsigned char)random;
+            bytes[i] = (unsigned char)(random & e4m3_bits);
             if ((bytes[i] & 0x7f) == 0x7f && (kind != VALUES_SPECIAL || rng_below(r, 20) > 0)) {
                 bytes[i] ^= 1;
             }
@@ -284,8 +288,8 @@ typedef struct quant_case {
  * such ranges are worth a try. */
 static void fill_window(rng *r, float *x, int64_t n)
 {
-    static const int borders[] = {-149, -126, -125, -97, -90, 0, 20, 26, 60, 67};
-    int low = borders[rng_below(r, 10)], width = 1 + (int)rng_below(r, 40);
+    static const int borders[] = {-149, -126, -125, -102, -100, -97, -90, 0, 20, 26, 60, 67};
+    int low = borders[rng_below(r, 12)], width = 1 + (int)rng_below(r, 40);
     for (int64_t i = 0; i < n; i++) {
         int exponent = low + (int)rng_below(r, width);
         x[i] = rng_below(r, 8) ? ldexpf(rng_plain(r), exponent) : 0.0f;
@@ -340,6 +344,26 @@ static bool splits_agree(const quant_case *c, ttk_gemm_quant_fn *run, const buff
     return ok;
 }
 
+/* Ordinary numbers must not be brought where f32 is denormal: some CPUs take 150 cycles for each
+ * such operand or result. The CPU notes both. (Not E8M0, whose byte 0, also of the outputs beyond N,
+ * is denormal itself.) */
+static void forget_denormals(void)
+{
+#if defined(__x86_64__)
+    _mm_setcsr(_mm_getcsr() & ~(unsigned)_MM_EXCEPT_MASK);
+#endif
+}
+
+static bool had_no_denormals(const char *what)
+{
+#if defined(__x86_64__)
+    if (_mm_getcsr() & (_MM_EXCEPT_DENORM | _MM_EXCEPT_UNDERFLOW)) {
+        return fault("%s: works with denormal numbers", what);
+    }
+#endif
+    return true;
+}
+
 bool check_gemm_quant(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
 {
     ttk_gemm_quant_fn *run = (ttk_gemm_quant_fn *)fn, *run_ref = (ttk_gemm_quant_fn *)ref;
@@ -348,10 +372,13 @@ bool check_gemm_quant(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
     describe(what, sizeof(what), "gemm_quant", &c.format, c.M, c.N, c.K);
     buffer got = buffer_new(strided(c.M, c.ldy, c.N), sizeof(float));
     buffer want = buffer_copy(&got);
+    forget_denormals();
     run(buffer_f32(&got), c.ldy, buffer_f32(&c.x), c.ldx, &c.format, c.packed.data, c.M, c.N, c.K);
+    bool ok =
+        c.kind != VALUES_PLAIN || c.format.scale == TTK_E8M0 || had_no_denormals(what);
     run_ref(buffer_f32(&want), c.ldy, buffer_f32(&c.x), c.ldx, &c.format, c.packed.data, c.M, c.N,
             c.K);
-    bool ok = same_f32(&got, &want, what) && gaps_kept(&got, c.M, c.ldy, c.N, what);
+    ok = ok && same_f32(&got, &want, what) && gaps_kept(&got, c.M, c.ldy, c.N, what);
     if (ok && c.kind == VALUES_PLAIN && run == run_ref) {
         ok = product_is_right(&c.format, &c.w, buffer_f32(&got), c.ldy, buffer_f32(&c.x), c.ldx,
                               c.M, c.N, c.K) ||
