@@ -72,13 +72,14 @@ int main(void)
                 double mine = s.nll[request] / (double)s.n[request];
                 double reference = json_number_value(json_array_get(per_chunk, chunk));
                 double error = fabs(mine - reference);
-                worst = error > worst ? error : worst;
+                worst = error > worst || isnan(error) ? error : worst;
                 sum += mine;
                 EXPECT(error <= 1e-4, "%s chunk %zu: %.6f, reference %.6f", domain, chunk, mine, reference);
             }
             double mean = json_number_value(json_object_get(json_object_get(want, domain), "mean_nll"));
             EXPECT(fabs(sum / CHUNKS - mean) <= 1e-4, "%s: mean %.6f, reference %.6f", domain, sum / CHUNKS, mean);
         }
+        EXPECT(request > 0 && request == n_requests, "%lld chunks were compared of %lld", (long long)request, (long long)n_requests);
         printf("# largest difference of a chunk's NLL: %.1e\n", worst);
     }
     harness_unload(&h);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes the GGUF files of this folder and their golden logits.
 
-    make.py LLAMA_CPP QUANTISER REPOSITORY [WHAT ...]
+    make.py LLAMA_CPP QUANTISER [WHAT ...]
 
 LLAMA_CPP is a source tree of llama.cpp: its own converter (the package `conversion`) writes every file. QUANTISER is a program
 that calls ggml_quantize_chunk: arguments TYPE ROWS COLUMNS, f32 on stdin, blocks on stdout. Needs torch, transformers, gguf.
@@ -19,8 +19,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-LLAMA, QUANTISER, REPOSITORY = sys.argv[1:4]
-WHAT = sys.argv[4:] or ["miniatures", "types", "vocabulary"]
+LLAMA = sys.argv[1]  # of benchmarks/accept/02-2 too, which imports this file
 sys.path[:0] = [LLAMA + "/gguf-py", LLAMA]
 import gguf  # noqa: E402
 import numpy as np  # noqa: E402
@@ -28,8 +27,9 @@ import torch  # noqa: E402
 from conversion import get_model_class  # noqa: E402
 from conversion.base import ModelBase  # noqa: E402
 
-HERE = Path(REPOSITORY) / "tests/golden/gguf"
-ARCHITECTURES = Path(REPOSITORY) / "tests/golden/architectures"
+HERE = Path(__file__).resolve().parent
+ARCHITECTURES = HERE.parent / "architectures"
+TINY_MOE = HERE.parents[2] / "models/tiny-moe"
 MINIATURES = ["deepseek_v3", "gpt_oss_mxfp4", "granitemoeshared", "llama4_text", "qwen2_moe", "qwen3_next"]
 DEALS = {
     "types_a": ["Q8_0 Q6_K", "Q4_0 F16 Q4_1 Q5_0 Q4_K Q5_K Q6_K", "IQ4_NL BF16 F32 Q5_1 Q8_0 MXFP4 Q4_0"],
@@ -63,6 +63,7 @@ def converter(source, out, ftype, **options):
             gguf.MODEL_TENSORS[kind.model_arch] += [tensor.FFN_GATE, tensor.FFN_UP, tensor.FFN_DOWN]
         model = kind(source, ftype, out, **options)
         patch(model, architecture)
+    model.get_vocab_base_pre = lambda tokenizer: "dbrx"  # the splitter of models/tiny-moe; the converter knows released models only
     return model
 
 
@@ -85,9 +86,10 @@ def save_golden(path, arrays):
     path.write_bytes(struct.pack("<Q", len(text)) + text + data)
 
 
-def quantise(data, qtype):
+def quantise(quantiser, data, qtype):
+    assert isinstance(data, np.ndarray) and data.std() > 0, "nothing to quantise"
     rows = data.size // data.shape[-1]
-    blocks = subprocess.run([QUANTISER, str(int(qtype)), str(rows), str(data.shape[-1])],
+    blocks = subprocess.run([quantiser, str(int(qtype)), str(rows), str(data.shape[-1])],
                             input=np.ascontiguousarray(data, np.float32).tobytes(), stdout=subprocess.PIPE, check=True).stdout
     return np.frombuffer(blocks, np.uint8).reshape(data.shape[:-1] + (-1,))
 
@@ -115,6 +117,7 @@ def load_numbers(model, path):
     parts = {}
     for tensor in gguf.GGUFReader(path).tensors:
         numbers = torch.from_numpy(gguf.dequantize(tensor.data, tensor.tensor_type).astype(np.float32).copy())
+        assert numbers.std() > 0, f"{path}: {tensor.name} holds equal numbers"
         if tensor.name in top:
             state[top[tensor.name]] = numbers
             continue
@@ -131,7 +134,7 @@ def load_numbers(model, path):
     assert not missing and not unexpected, (missing, unexpected)
 
 
-def make_types():
+def make_types(quantiser):
     from transformers import Qwen3MoeConfig
     config = Qwen3MoeConfig(vocab_size=64, hidden_size=256, intermediate_size=256, moe_intermediate_size=256, num_hidden_layers=2,
                             num_attention_heads=4, num_key_value_heads=1, head_dim=64, num_experts=3, num_experts_per_tok=2,
@@ -145,30 +148,41 @@ def make_types():
         for name, deal in DEALS.items():
             types = {"token_embd": deal[0].split()[0], "output": deal[0].split()[1]}
             types |= {f"blk.{n}.{slot}": t for n in (0, 1) for slot, t in zip(SLOTS, deal[1 + n].split())}
-            convert = converter(Path(folder), HERE / (name + ".gguf"), gguf.LlamaFileType.ALL_F32)
+            # eager: quantise() must see numbers, not the converter's promises of them
+            convert = converter(Path(folder), HERE / (name + ".gguf"), gguf.LlamaFileType.ALL_F32, eager=True)
             convert.tensor_force_quant = lambda _, new, bid, n: gguf.GGMLQuantizationType[types[new[:-7]]] if new[:-7] in types else False
-            gguf.quants.quantize = lambda data, t: real_quantize(data, t) if t.name in ("F32", "F16", "BF16") else quantise(data, t)
+            gguf.quants.quantize = lambda data, t: real_quantize(data, t) if t.name in ("F32", "F16", "BF16") else quantise(quantiser, data, t)
             write(convert)
             gguf.quants.quantize = real_quantize
             load_numbers(model, HERE / (name + ".gguf"))
             with torch.no_grad():
                 logits = model(ids).logits[0]
                 greedy = model.generate(ids, max_new_tokens=16, do_sample=False, eos_token_id=None)[0, ids.shape[1]:]
+            assert logits.std() > 0.1, "logits without a spread test nothing"
             save_golden(HERE / (name + ".golden.safetensors"),
                         {"input_ids": ids[0].numpy().astype(np.int32), "logits": logits.numpy(), "greedy_ids": greedy.numpy().astype(np.int32)})
 
 
-if "miniatures" in WHAT:
-    for name in MINIATURES:
-        write(converter(ARCHITECTURES / name, HERE / (name + ".gguf"), gguf.LlamaFileType.MOSTLY_BF16))
-    (HERE / "split").mkdir(exist_ok=True)
-    write(converter(ARCHITECTURES / "llama_dense", HERE / "split/llama_dense.gguf", gguf.LlamaFileType.MOSTLY_BF16, split_max_tensors=12))
-if "types" in WHAT:
-    make_types()
-if "vocabulary" in WHAT:
-    model = converter(Path(REPOSITORY) / "models/tiny-moe", HERE / "vocabulary.gguf", gguf.LlamaFileType.ALL_F32)
-    model.get_vocab_base_pre = lambda tokenizer: "dbrx"  # its splitter; the converter knows released models only
+def make_vocabulary():
+    model = converter(TINY_MOE, HERE / "vocabulary.gguf", gguf.LlamaFileType.ALL_F32)
     model.prepare_metadata(vocab_only=True)
     model.gguf_writer.write_header_to_file(path=model.fname_out)
     model.gguf_writer.write_kv_data_to_file()
     model.gguf_writer.close()
+
+
+def main():
+    quantiser, what = sys.argv[2], sys.argv[3:] or ["miniatures", "types", "vocabulary"]
+    if "miniatures" in what:
+        for name in MINIATURES:
+            write(converter(ARCHITECTURES / name, HERE / (name + ".gguf"), gguf.LlamaFileType.MOSTLY_BF16))
+        (HERE / "split").mkdir(exist_ok=True)
+        write(converter(ARCHITECTURES / "llama_dense", HERE / "split/llama_dense.gguf", gguf.LlamaFileType.MOSTLY_BF16, split_max_tensors=12))
+    if "types" in what:
+        make_types(quantiser)
+    if "vocabulary" in what:
+        make_vocabulary()
+
+
+if __name__ == "__main__":
+    main()
