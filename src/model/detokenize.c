@@ -28,6 +28,7 @@ struct tt_detokenizer {
     bool skip_special;
     bool has_token;     /* a token was pushed since the start or the last flush */
     stage_state *state; /* state[n_stages] */
+    tti_growth growth;  /* of all tokens since the start or the last flush; stage k is step k */
     tt_text *out;       /* where the current call appends */
 };
 
@@ -398,6 +399,9 @@ static tt_status feed(tt_detokenizer *d, size_t k, const char *bytes, size_t n)
     if (n == 0) {
         return TT_OK;
     }
+    if (k > 0) {
+        TT_TRY(tti_growth_use(&d->growth, k - 1, n));
+    }
     if (k == d->tokenizer->decoder.n_stages) {
         return tt_text_append(d->out, bytes, n);
     }
@@ -503,6 +507,7 @@ static tt_status finish(tt_detokenizer *d)
 static void start_anew(tt_detokenizer *d)
 {
     d->has_token = false;
+    tti_growth_start(&d->growth, 0);
     for (size_t k = 0; k < d->tokenizer->decoder.n_stages; k++) {
         stage_state *state = &d->state[k];
         tt_text held = state->held, run = state->run;
@@ -524,6 +529,7 @@ static tt_status push(tt_detokenizer *d, int32_t id)
         TT_TRY(tt_text_append(d->out, " ", 1));
     }
     d->has_token = true;
+    d->growth.allowed += TTI_GROWTH * n;
     return give_token(d, 0, bytes, n);
 }
 
@@ -539,6 +545,7 @@ tt_status tt_detokenizer_create(const tt_tokenizer *tokenizer, bool skip_special
         return TT_FAIL(TT_ERR_NOMEM, "out of memory for a detokenizer");
     }
     *d = (tt_detokenizer){.tokenizer = tokenizer, .skip_special = skip_special, .state = state};
+    tti_growth_start(&d->growth, 0);
     *detokenizer_out = d;
     return TT_OK;
 }

@@ -304,19 +304,28 @@ static tt_status run_split(tti_encoder *encoder, size_t k, const char *text, siz
     return state.holds ? give(encoder, k, text, state.start, state.end, at_start) : TT_OK;
 }
 
-static tt_status make_metaspace(const tti_step *step, const char *text, size_t n, bool at_start,
-                                tt_text *out)
+/* What step k has made of a text, before it is made. */
+static tt_status use(tti_encoder *encoder, size_t k, size_t n)
 {
+    return tti_growth_use(&encoder->growth, k, n);
+}
+
+static tt_status make_metaspace(tti_encoder *encoder, size_t k, const char *text, size_t n,
+                                bool at_start, tt_text *out)
+{
+    const tti_step *step = &encoder->tokenizer->pretokenizer.step[k];
     bool begins =
         n >= step->n_replacement && memcmp(text, step->replacement, step->n_replacement) == 0;
     begins = begins || text[0] == ' ';
     if (!begins &&
         (step->prepend == TTI_PREPEND_ALWAYS || (step->prepend == TTI_PREPEND_FIRST && at_start))) {
+        TT_TRY(use(encoder, k, step->n_replacement));
         TT_TRY(tt_text_append(out, step->replacement, step->n_replacement));
     }
     for (size_t i = 0; i < n;) {
         const char *space = memchr(text + i, ' ', n - i);
         size_t end = space ? (size_t)(space - text) : n;
+        TT_TRY(use(encoder, k, end - i + (space ? step->n_replacement : 0)));
         TT_TRY(tt_text_append(out, text + i, end - i));
         if (space) {
             TT_TRY(tt_text_append(out, step->replacement, step->n_replacement));
@@ -368,15 +377,17 @@ static tt_status run_step(tti_encoder *encoder, size_t k, const char *text, size
             return run_step(encoder, k + 1, text, n, at_start);
         }
         out->n = 0;
+        TT_TRY(use(encoder, k, n + 1));
         TT_TRY(tt_text_append(out, " ", 1));
         TT_TRY(tt_text_append(out, text, n));
         break;
     case TTI_STEP_METASPACE:
         out->n = 0;
-        TT_TRY(make_metaspace(step, text, n, at_start, out));
+        TT_TRY(make_metaspace(encoder, k, text, n, at_start, out));
         break;
     case TTI_STEP_BYTE_MAP:
         TT_TRY(map_bytes(text, n, out));
+        TT_TRY(use(encoder, k, out->n));
         break;
     }
     return run_step(encoder, k + 1, out->bytes, out->n, at_start);
@@ -384,5 +395,6 @@ static tt_status run_step(tti_encoder *encoder, size_t k, const char *text, size
 
 tt_status tti_pretokenize(tti_encoder *encoder, const char *text, size_t n, bool at_start)
 {
+    tti_growth_start(&encoder->growth, n);
     return run_step(encoder, 0, text, n, at_start);
 }

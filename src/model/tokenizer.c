@@ -61,6 +61,19 @@ void tt_ids_fini(tt_ids *ids)
     *ids = (tt_ids){0};
 }
 
+void tti_growth_start(tti_growth *growth, size_t n)
+{
+    *growth = (tti_growth){.allowed = TTI_GROWTH_SLACK + TTI_GROWTH * n};
+}
+
+tt_status tti_growth_use(tti_growth *growth, size_t step, size_t n)
+{
+    TT_CHECK(n <= growth->allowed - growth->used[step], TT_ERR_REQUEST,
+             "step %zu of the tokenizer makes a text more than %d times as long", step, TTI_GROWTH);
+    growth->used[step] += n;
+    return TT_OK;
+}
+
 tt_status tt_text_append(tt_text *text, const char *bytes, size_t n)
 {
     void *array = text->bytes;

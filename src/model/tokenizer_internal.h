@@ -30,6 +30,19 @@ tt_status tti_tokenizer_grow(void **array, size_t *capacity, size_t need, size_t
 /* Copies bytes[n] into fresh memory with a NUL behind; NULL if memory is out (no message). */
 char *tti_tokenizer_copy(const char *bytes, size_t n);
 
+/* ---- growth (tokenizer.c) ----
+ * Steps that rewrite a text may make it longer, and lists of steps are a file's: each that doubles its text would make 2^32 bytes
+ * of one. So no step of a list may make more of a text than so many times its bytes, and some. The most that Unicode asks
+ * for is 11 (NFKD of U+FDFA), a byte map's 2 or a space's stand-in of 3 bytes may follow. */
+enum { TTI_GROWTH = 32, TTI_GROWTH_SLACK = 256 /* bytes; what is put before a short text */ };
+typedef struct tti_growth {
+    size_t allowed;
+    size_t used[TTI_STEPS_MAX]; /* used[k]: bytes that step k made */
+} tti_growth;
+void tti_growth_start(tti_growth *growth, size_t n);
+/* Errors: TT_ERR_REQUEST. */
+tt_status tti_growth_use(tti_growth *growth, size_t step, size_t n);
+
 /* ---- UTF-8 (tokenizer_utf8.c) ---- */
 /* U+FFFD, which stands for what is not text. */
 #define TTI_REPLACEMENT "\xef\xbf\xbd"
@@ -366,6 +379,7 @@ typedef struct tti_encoder {
     tti_bpe_work bpe;
     tt_text normal[2];
     tt_text step[TTI_STEPS_MAX]; /* what rewriting step k made of its piece */
+    tti_growth growth;           /* of the piece that was given to tti_pretokenize */
 } tti_encoder;
 /* at_start: the piece begins where the whole text begins. */
 tt_status tti_pretokenize(tti_encoder *encoder, const char *text, size_t n, bool at_start);

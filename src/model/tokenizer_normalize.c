@@ -243,8 +243,8 @@ out_free:
     return st;
 }
 
-static tt_status replace(const tti_normalize_op *op, tti_regex_work *regex, const char *text,
-                         size_t n, tt_text *out)
+static tt_status replace(const tti_normalize_op *op, tti_regex_work *regex, tti_growth *growth,
+                         size_t step, const char *text, size_t n, tt_text *out)
 {
     tti_pattern_walk walk = {0};
     size_t done = 0;
@@ -255,10 +255,12 @@ static tt_status replace(const tti_normalize_op *op, tti_regex_work *regex, cons
         if (!found) {
             break;
         }
+        TT_TRY(tti_growth_use(growth, step, start - done + op->n_content));
         TT_TRY(tt_text_append(out, text + done, start - done));
         TT_TRY(tt_text_append(out, op->content, op->n_content));
         done = end;
     }
+    TT_TRY(tti_growth_use(growth, step, n - done));
     return tt_text_append(out, text + done, n - done);
 }
 
@@ -306,6 +308,8 @@ tt_status tti_normalizer_exec(const tti_normalizer *normalizer, tti_regex_work *
 {
     const char *text = *text_io;
     size_t n = *n_io;
+    tti_growth growth;
+    tti_growth_start(&growth, n);
     unsigned next = 0; /* the buffer that text does not lie in */
     for (size_t i = 0; i < normalizer->n_ops; i++) {
         const tti_normalize_op *op = &normalizer->op[i];
@@ -321,22 +325,25 @@ tt_status tti_normalizer_exec(const tti_normalizer *normalizer, tti_regex_work *
                 continue;
             }
             TT_TRY(normal_form(op->kind, text, n, out));
+            TT_TRY(tti_growth_use(&growth, i, out->n));
             break;
         case TTI_NORMALIZE_PREPEND:
             if (n == 0) {
                 continue;
             }
+            TT_TRY(tti_growth_use(&growth, i, op->n_content + n));
             TT_TRY(tt_text_append(out, op->content, op->n_content));
             TT_TRY(tt_text_append(out, text, n));
             break;
         case TTI_NORMALIZE_REPLACE:
-            TT_TRY(replace(op, regex, text, n, out));
+            TT_TRY(replace(op, regex, &growth, i, text, n, out));
             break;
         case TTI_NORMALIZE_STRIP:
             text = strip(op, text, &n);
             continue;
         case TTI_NORMALIZE_LOWERCASE:
             TT_TRY(lowercase(text, n, out));
+            TT_TRY(tti_growth_use(&growth, i, out->n));
             break;
         }
         text = out->bytes;

@@ -190,6 +190,56 @@ static void unknown_components_are_refused_by_name(void **state)
     scratch_remove(&s);
 }
 
+/* ", KEY": a sequence of n of one component. */
+static void repeat(char *text, size_t room, const char *key, const char *list, const char *component, int n)
+{
+    size_t at = (size_t)snprintf(text, room, ", \"%s\": {\"type\": \"Sequence\", \"%s\": [", key, list);
+    for (int i = 0; i < n; i++) {
+        at += (size_t)snprintf(text + at, room - at, "%s%s", i > 0 ? ", " : "", component);
+    }
+    assert_true((size_t)snprintf(text + at, room - at, "]}") + at < room);
+}
+
+static void lists_of_steps_that_multiply_a_text_are_stopped(void **state)
+{
+    (void)state;
+    static const char doubles[] = "{\"type\": \"Replace\", \"pattern\": {\"String\": \"a\"}, \"content\": \"aa\"}";
+    static const char maps[] = "{\"type\": \"ByteLevel\", \"use_regex\": false, \"add_prefix_space\": false}";
+    static const struct {
+        const char *type, *list, *component, *text;
+        int n;
+        bool is_stopped;
+    } rows[] = {
+        {"normalizer", "normalizers", doubles, "aaaaaaaaaaaaaaaa", 32, true},
+        {"normalizer", "normalizers", doubles, "aaaaaaaaaaaaaaaa", 5, false},
+        {"pre_tokenizer", "pretokenizers", maps, "\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9", 32, true},
+        {"pre_tokenizer", "pretokenizers", maps, "\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9", 5, false},
+        {"decoder", "decoders", doubles, "aaaaaaaaaaaaaaaa", 32, true},
+        {"decoder", "decoders", doubles, "aaaaaaaaaaaaaaaa", 5, false},
+    };
+    scratch s;
+    scratch_create(&s);
+    for (size_t k = 0; k < sizeof(rows) / sizeof(rows[0]); k++) {
+        static char list[1 << 13], text[1 << 14];
+        repeat(list, sizeof(list), rows[k].type, rows[k].list, rows[k].component, rows[k].n);
+        snprintf(text, sizeof(text), tiny, "", list);
+        tt_tokenizer *tokenizer;
+        assert_int_equal(load_bytes(&s, "tokenizer.json", text, strlen(text), &tokenizer), TT_OK);
+        tt_ids ids = {0};
+        tt_text back = {0};
+        tt_status st = tt_tokenizer_encode(tokenizer, rows[k].text, strlen(rows[k].text), TT_ENCODE_PLAIN, &ids);
+        if (st == TT_OK && strcmp(rows[k].type, "decoder") == 0) {
+            st = tt_tokenizer_decode(tokenizer, ids.id, ids.n, false, &back);
+        }
+        assert_int_equal(st, rows[k].is_stopped ? TT_ERR_REQUEST : TT_OK);
+        assert_true(st == TT_OK || strstr(tt_status_message(), "32 times"));
+        tt_text_fini(&back);
+        tt_ids_fini(&ids);
+        tt_tokenizer_destroy(&tokenizer);
+    }
+    scratch_remove(&s);
+}
+
 static void odd_vocabularies_are_refused(void **state)
 {
     (void)state;
@@ -404,6 +454,7 @@ int main(void)
         cmocka_unit_test(cut_files_are_refused),
         cmocka_unit_test(flipped_bytes_never_crash),
         cmocka_unit_test(unknown_components_are_refused_by_name),
+        cmocka_unit_test(lists_of_steps_that_multiply_a_text_are_stopped),
         cmocka_unit_test(odd_vocabularies_are_refused),
         cmocka_unit_test(odd_configs_are_refused),
         cmocka_unit_test(a_path_to_the_file_works_too),
