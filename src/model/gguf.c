@@ -204,10 +204,10 @@ static tt_status read_keys(cursor *c, uint64_t n, tti_gguf *gguf)
     return TT_OK;
 }
 
-/* The shape of a tensor, each dimension at least 1, and the bytes of its data. */
+/* The shape of a tensor and the bytes of its data. With a dimension of 0 it is empty, which is no fault where nothing needs it. */
 static tt_status read_shape(cursor *c, tti_gguf_tensor *tensor)
 {
-    uint64_t n_dims = 0, dim = 0, type = 0, elements = 1;
+    uint64_t n_dims = 0, dim = 0, type = 0, elements = 1, n_empty = 0;
     const char *path = tti_show_path(c->path);
     tt_status st = take(c, 4, "the shape of tensor", tensor->name, &n_dims);
     if (st != TT_OK) {
@@ -222,11 +222,12 @@ static tt_status read_shape(cursor *c, tti_gguf_tensor *tensor)
     for (int i = 0; i < tensor->n_dims && st == TT_OK; i++) {
         st = take(c, 8, "the shape of tensor", tensor->name, &dim);
         /* No block holds more than 256 elements in a byte, so more elements than that cannot be there. */
-        TT_CHECK(st != TT_OK || (dim >= 1 && dim <= INT64_MAX / elements / 512), TT_ERR_FILE,
+        TT_CHECK(st != TT_OK || dim <= INT64_MAX / elements / 512, TT_ERR_FILE,
                  "%s: tensor '%s' has the impossible dimension %llu", path, tti_gguf_show(tensor->name).text, (unsigned long long)dim);
         if (st == TT_OK) {
             tensor->dim[i] = (int64_t)dim;
-            elements *= dim;
+            elements *= dim > 0 ? dim : 1;
+            n_empty += dim == 0;
         }
     }
     if (st == TT_OK) {
@@ -241,7 +242,7 @@ static tt_status read_shape(cursor *c, tti_gguf_tensor *tensor)
     TT_CHECK(tensor->dim[0] % tensor->type->elements == 0, TT_ERR_FILE,
              "%s: tensor '%s' has rows of %lld elements, which is no multiple of the %u of a block of %s", path,
              tti_gguf_show(tensor->name).text, (long long)tensor->dim[0], (unsigned)tensor->type->elements, tensor->type->dtype.name);
-    tensor->bytes = elements / (unsigned)tensor->type->elements * (unsigned)tensor->type->bytes;
+    tensor->bytes = n_empty > 0 ? 0 : elements / (unsigned)tensor->type->elements * (unsigned)tensor->type->bytes;
     return TT_OK;
 }
 
@@ -295,7 +296,10 @@ static int by_tensor(const void *a, const void *b)
 static int by_place(const void *a, const void *b)
 {
     const tti_gguf_tensor *x = a, *y = b;
-    return (x->offset > y->offset) - (x->offset < y->offset);
+    if (x->offset != y->offset) {
+        return x->offset > y->offset ? 1 : -1;
+    }
+    return (x->bytes > y->bytes) - (x->bytes < y->bytes); /* empty ones first: they overlap with none */
 }
 
 static tt_status sort_keys(tti_gguf *gguf)

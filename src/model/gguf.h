@@ -44,7 +44,7 @@ typedef struct tti_gguf_key {
 typedef struct tti_gguf_tensor {
     tti_gguf_string name;
     int n_dims;
-    int64_t dim[TTI_GGUF_DIMS];
+    int64_t dim[TTI_GGUF_DIMS]; /* 0 in one of them: an empty tensor */
     const tti_block_type *type;
     uint64_t offset, bytes; /* from the start of the file; inside it, and no other tensor's */
 } tti_gguf_tensor;

@@ -360,8 +360,8 @@ static void bad_tensors_are_refused(void **state)
     expect_refused(&b, TT_ERR_FILE, "'w'", "0 dimensions", NULL);
     make_tensor(&b, "w", 5, (uint64_t[]){1, 1, 1, 1, 1}, 0, 0);
     expect_refused(&b, TT_ERR_FILE, "'w'", "5 dimensions", NULL);
-    make_tensor(&b, "w", 2, (uint64_t[]){4, 0}, 0, 0);
-    expect_refused(&b, TT_ERR_FILE, "'w'", "dimension 0", NULL);
+    make_tensor(&b, "w", 4, (uint64_t[]){4, 0, UINT64_C(1) << 62, 1}, 0, 0);
+    expect_refused(&b, TT_ERR_FILE, "'w'", "4611686018427387904", NULL);
     make_tensor(&b, "w", 2, (uint64_t[]){UINT64_C(1) << 32, UINT64_C(1) << 32}, 0, 0);
     expect_refused(&b, TT_ERR_FILE, "'w'", "4294967296", NULL);
     make_tensor(&b, "w", 4, (uint64_t[]){1u << 15, 1u << 15, 1u << 15, 1u << 15}, 0, 0);
@@ -384,6 +384,26 @@ static void bad_tensors_are_refused(void **state)
     expect_refused(&b, TT_ERR_FILE, "'w'", "cut short", NULL);
     make_tensor(&b, "", 1, (uint64_t[]){4}, 0, 0);
     expect_refused(&b, TT_ERR_FILE, "empty", NULL);
+}
+
+static void empty_tensors_take_no_room(void **state)
+{
+    (void)state;
+    bytes b;
+    tti_gguf g = {0};
+    bool is_short;
+    begin(&b, 3, 3, 0);
+    tensor(&b, "none", 2, (uint64_t[]){4, 0}, 0, 32);
+    tensor(&b, "some", 1, (uint64_t[]){4}, 0, 32);
+    tensor(&b, "zero", 2, (uint64_t[]){0, 4}, 0, 32);
+    pad(&b, 32);
+    zeros(&b, 64);
+    assert_int_equal(tti_gguf_parse("FILE.gguf", b.data, b.n, b.n, &g, &is_short), TT_OK);
+    assert_int_equal(g.tensor[0].bytes, 0);
+    assert_int_equal(g.tensor[1].bytes, 16);
+    assert_int_equal(g.tensor[2].bytes, 0);
+    assert_int_equal(g.tensor[2].dim[0], 0);
+    tti_gguf_fini(&g);
 }
 
 static void tensors_may_not_share_bytes_or_names(void **state)
@@ -435,6 +455,7 @@ int main(void)
         cmocka_unit_test(bad_keys_are_refused),
         cmocka_unit_test(nested_arrays_end_somewhere),
         cmocka_unit_test(bad_tensors_are_refused),
+        cmocka_unit_test(empty_tensors_take_no_room),
         cmocka_unit_test(tensors_may_not_share_bytes_or_names),
         cmocka_unit_test(alignment_moves_the_data),
     };
