@@ -242,6 +242,17 @@ static tt_status put_latent(tti_translation *t)
     return TT_OK;
 }
 
+/* Files from before the key expert_group_count hold models with groups (V3, R1: 8, of which 4 are kept) and without (Moonlight,
+ * Kimi-K2). llama.cpp reads an absent key as no groups, and tells none from the other. */
+static void warn_of_groups(const tti_translation *t)
+{
+    char name[TTI_GGUF_KEY_BYTES];
+    if (!tti_gguf_find_suffix(t, "expert_group_count", name)) {
+        tt_log(TT_LOG_WARN, "%s: key '%s' is missing: experts are chosen among all, although a model of DeepSeek-V3's kin may have groups",
+               tti_show_path(t->path), name);
+    }
+}
+
 static tt_status finish_deepseek2(tti_translation *t)
 {
     int64_t gating = tti_gguf_int_or(t, "expert_gating_func", GATING_OPEN), groups = tti_gguf_int_or(t, "expert_group_count", 1);
@@ -255,7 +266,9 @@ static tt_status finish_deepseek2(tti_translation *t)
              tti_show_path(t->path), (long long)gating);
     bool v3 = gating == GATING_SIGMOID;
     TT_TRY(tti_gguf_put_text(t, "model_type", v3 ? "deepseek_v3" : "deepseek_v2"));
-    if (!v3) {
+    if (v3) {
+        warn_of_groups(t);
+    } else {
         TT_TRY(tti_gguf_put_text(t, "topk_method", groups > 1 ? "group_limited_greedy" : "greedy"));
     }
     return put_latent(t);

@@ -28,6 +28,7 @@ tt_status tti_gguf_get_int(const tti_translation *t, const char *suffix, int64_t
     if (!key) {
         return TT_OK;
     }
+    TT_CHECK(key->n > 0, TT_ERR_FILE, "%s: key '%s' is an empty list", tti_show_path(t->path), name);
     int64_t common = 0, value = 0;
     for (uint64_t i = 0; i < key->n; i++) {
         if (!tti_gguf_int(key, i, &value)) {

@@ -7,139 +7,13 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
-#include "model_fixture.h"
 #include "gguf_model.h"
+#include "model_compare.h"
+#include "model_fixture.h"
 #include "tutti/tokenizer.h"
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static tt_model *open_model(const char *path)
-{
-    tt_model *model = NULL;
-    if (tt_model_open(path, &model) != TT_OK) {
-        fail_msg("%s", tt_status_message());
-    }
-    return model;
-}
-
-static void expect_message(tt_status st, tt_status want, const char *a, const char *b)
-{
-    if (st != want || !strstr(tt_status_message(), a) || !strstr(tt_status_message(), b)) {
-        fail_msg("%s instead of %s, or not '%s' and '%s': %s", tt_status_name(st), tt_status_name(want), a, b, tt_status_message());
-    }
-}
-
-/* All numbers of a tensor; free() them. */
-static float *numbers(const tt_model *model, const tt_tensor *tensor)
-{
-    float *x = malloc((size_t)(tensor->rows * tensor->cols) * sizeof(*x));
-    if (tt_model_read_f32(model, tensor, 0, tensor->rows, x) != TT_OK) {
-        fail_msg("%s", tt_status_message());
-    }
-    return x;
-}
-
-/* Row r of a head of width D whose pairs (i, i + D/2) are neighbours in the file. */
-static int64_t unpermuted(int64_t r, int64_t D)
-{
-    int64_t i = r % D;
-    return r - i + (i < D / 2 ? 2 * i : 2 * (i - D / 2) + 1);
-}
-
-static void compare_tensor(const char *name, const tt_model *a, const tt_model *b, tt_role role, int64_t layer, int64_t expert)
-{
-    const tt_arch *arch = tt_model_arch(a);
-    tt_tensor ta = tt_model_tensor(a, role, layer, expert), tb = tt_model_tensor(b, role, layer, expert);
-    if (!ta.name && !tb.name) {
-        return;
-    }
-    if (!ta.name || !tb.name || ta.rows != tb.rows || ta.cols != tb.cols) {
-        fail_msg("%s: role %d of layer %d differs in shape", name, (int)role, (int)layer);
-    }
-    bool permuted = arch->rope.interleaved != tt_model_arch(b)->rope.interleaved &&
-                    (role == TT_ROLE_Q || role == TT_ROLE_K || role == TT_ROLE_Q_BIAS || role == TT_ROLE_K_BIAS);
-    float *xa = numbers(a, &ta), *xb = numbers(b, &tb);
-    bool is_zero = true;
-    for (int64_t r = 0; r < ta.rows; r++) {
-        int64_t rb = permuted ? unpermuted(r, arch->D) : r;
-        for (int64_t c = 0; c < ta.cols; c++) {
-            float va = xa[r * ta.cols + c], vb = xb[rb * ta.cols + c];
-            is_zero = is_zero && va == 0.0f;
-            /* exp in another place and other code: a rounding or two */
-            bool equal = role == TT_ROLE_DELTA_DECAY_RATE ? fabsf(va - vb) <= 1e-6f * fabsf(va) : va == vb;
-            if (!equal) {
-                fail_msg("%s: role %d, layer %d, expert %d, [%d][%d]: %.9g and %.9g", name, (int)role, (int)layer, (int)expert, (int)r,
-                         (int)c, (double)va, (double)vb);
-            }
-        }
-    }
-    if (is_zero) {
-        fail_msg("%s: role %d of layer %d is all zero, which compares nothing", name, (int)role, (int)layer);
-    }
-    free(xa);
-    free(xb);
-}
-
-/* KV_B of one against MLA_K (transposed per head) and MLA_V of the other. */
-static void compare_latent(const tt_model *whole, const tt_model *split, int64_t layer)
-{
-    const tt_arch *a = tt_model_arch(whole);
-    tt_tensor kv = tt_model_tensor(whole, TT_ROLE_KV_B, layer, 0);
-    tt_tensor k = tt_model_tensor(split, TT_ROLE_MLA_K, layer, 0), v = tt_model_tensor(split, TT_ROLE_MLA_V, layer, 0);
-    assert_true(kv.name && k.name && v.name);
-    float *x = numbers(whole, &kv), *xk = numbers(split, &k), *xv = numbers(split, &v);
-    for (int64_t h = 0; h < a->Nq; h++) {
-        for (int64_t r = 0; r < a->kv_rank; r++) {
-            for (int64_t d = 0; d < a->nope_dim; d++) {
-                assert_true(x[(h * (a->nope_dim + a->v_dim) + d) * a->kv_rank + r] == xk[(h * a->kv_rank + r) * a->nope_dim + d]);
-            }
-            for (int64_t d = 0; d < a->v_dim; d++) {
-                assert_true(x[(h * (a->nope_dim + a->v_dim) + a->nope_dim + d) * a->kv_rank + r] == xv[(h * a->v_dim + d) * a->kv_rank + r]);
-            }
-        }
-    }
-    free(x);
-    free(xk);
-    free(xv);
-}
-
-static void compare_arch(const char *name, const tt_arch *a, const tt_arch *b)
-{
-    assert_string_equal(a->name, b->name);
-    assert_int_equal(a->n_mtp, b->n_mtp);
-    for (int64_t i = 0; i < a->rope.dim / 2; i++) {
-        if (!(fabsf(a->rope.inv_freq[i] - b->rope.inv_freq[i]) <= 2e-6f * a->rope.inv_freq[i])) {
-            fail_msg("%s: frequency %d: %.9g and %.9g", name, (int)i, (double)a->rope.inv_freq[i], (double)b->rope.inv_freq[i]);
-        }
-    }
-    for (int64_t i = 0; i < a->L + a->n_mtp; i++) {
-        const tt_layer *x = &a->layer[i], *y = &b->layer[i];
-        if (x->is_moe != y->is_moe || x->mixer != y->mixer || x->rope != y->rope || x->qk_norm != y->qk_norm ||
-            x->scale_queries != y->scale_queries || x->window != y->window || x->chunk != y->chunk) {
-            fail_msg("%s: layer %d differs", name, (int)i);
-        }
-    }
-#define SAME(field)                                                                                                            \
-    if (a->field != b->field) {                                                                                                \
-        fail_msg("%s: " #field ": %g and %g", name, (double)a->field, (double)b->field);                                       \
-    }
-#define CLOSE(field)                                                                                                           \
-    if (!(fabsf(a->field - b->field) <= 1e-6f * fabsf(a->field))) {                                                           \
-        fail_msg("%s: " #field ": %.9g and %.9g", name, (double)a->field, (double)b->field);                                   \
-    }
-    SAME(L) SAME(H) SAME(V) SAME(context) SAME(norm) SAME(norm_place) SAME(norm_eps) SAME(tied_embeddings) SAME(head_bias)
-    SAME(attention) SAME(Nq) SAME(Nkv) SAME(D) SAME(qk_norm) SAME(qk_norm_after_rope) SAME(qk_norm_weightless) SAME(qkv_bias) SAME(o_bias)
-    SAME(sinks) SAME(attention_gate) SAME(q_rank) SAME(kv_rank) SAME(nope_dim) SAME(rope_dim) SAME(v_dim) SAME(rope.dim)
-    SAME(delta.Nk) SAME(delta.Nv) SAME(delta.Dk) SAME(delta.Dv) SAME(delta.conv) SAME(E) SAME(K) SAME(F_shared) SAME(F_dense)
-    SAME(shared_gate) SAME(expert_bias) SAME(activation) SAME(router.score) SAME(router.choice_bias) SAME(router.n_groups)
-    SAME(router.n_groups_kept) SAME(router.normalise) SAME(router.logit_bias) SAME(router.weight_on_input) SAME(clip_qkv)
-    CLOSE(embedding_scale) CLOSE(residual_scale) CLOSE(logit_divisor) CLOSE(query_scale) CLOSE(query_floor) CLOSE(softmax_scale)
-    CLOSE(rope.attention_factor) CLOSE(router.scale) CLOSE(router.jitter) CLOSE(activation_limit) CLOSE(activation_alpha)
-#undef SAME
-#undef CLOSE
-}
 
 static void converted_files_are_the_same_models(void **state)
 {
@@ -151,24 +25,7 @@ static void converted_files_are_the_same_models(void **state)
         tt_model *a = open_model(source_path(path));
         snprintf(path, sizeof(path), "tests/golden/gguf/%s.gguf", names[i]);
         tt_model *b = open_model(source_path(path));
-        const tt_arch *arch = tt_model_arch(a);
-        compare_arch(names[i], arch, tt_model_arch(b));
-        bool split = tt_model_arch(b)->mla_split;
-        for (int role = 0; role < TT_ROLE_COUNT; role++) {
-            bool latent = role == TT_ROLE_KV_B || role == TT_ROLE_MLA_K || role == TT_ROLE_MLA_V;
-            for (int64_t layer = 0; layer < arch->L + arch->n_mtp; layer++) {
-                if (split && latent) {
-                    continue;
-                }
-                bool of_expert = role >= TT_ROLE_EXPERT_GATE && role <= TT_ROLE_EXPERT_DOWN_BIAS;
-                for (int64_t e = 0; e < (of_expert ? arch->E : 1); e++) {
-                    compare_tensor(names[i], a, b, (tt_role)role, layer, e);
-                }
-            }
-        }
-        for (int64_t layer = 0; split && layer < arch->L; layer++) {
-            compare_latent(a, b, layer);
-        }
+        compare_models(names[i], a, b);
         tt_model_close(&a);
         tt_model_close(&b);
     }
@@ -183,12 +40,7 @@ static void any_part_means_the_whole(void **state)
     tt_model *a = open_model(source_path("tests/golden/architectures/llama_dense"));
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         tt_model *b = open_model(source_path(names[i]));
-        compare_arch(names[i], tt_model_arch(a), tt_model_arch(b));
-        for (int role = 0; role < TT_ROLE_COUNT; role++) {
-            for (int64_t layer = 0; layer < tt_model_arch(a)->L; layer++) {
-                compare_tensor(names[i], a, b, (tt_role)role, layer, 0);
-            }
-        }
+        compare_models(names[i], a, b);
         tt_model_close(&b);
     }
     tt_model_close(&a);

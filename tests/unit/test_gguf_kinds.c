@@ -1,0 +1,545 @@
+/* test_gguf_kinds.c - GGUF files as other and older writers make them, which today's converter does not: latent attention whose kv_b is
+ * whole and quantised, q, k and v in one tensor, experts in tensors of their own, layers that predict further tokens, divisors of
+ * rotary frequencies for two lengths, keys of other integer types and for each layer. Each must be the model of the safetensors
+ * checkpoint that its numbers are from. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include "gguf_maker.h"
+#include "model_compare.h"
+#include "tutti/log.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { F32 = 0, Q8_0 = 8, Q8_0_ELEMENTS = 32, Q8_0_BYTES = 34, NAME_BYTES = 128 };
+#define ARCHITECTURES "tests/golden/architectures/"
+#define GGUF "tests/golden/gguf/"
+
+static bool is_one_of(const char *name, const char *const *names)
+{
+    for (; names && *names; names++) {
+        if (strstr(name, *names)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Copies the keys and tensors of a file but those whose names contain one of `but`. */
+static void copy(gguf_maker *m, const gguf_source *s, const char *const *but)
+{
+    for (size_t i = 0; i < s->gguf.n_keys; i++) {
+        if (!is_one_of(gguf_name(s->gguf.key[i].name), but)) {
+            gguf_put_key(m, &s->gguf.key[i]);
+        }
+    }
+    for (size_t i = 0; i < s->gguf.n_tensors; i++) {
+        const tti_gguf_tensor *t = &s->gguf.tensor[i];
+        if (!is_one_of(gguf_name(t->name), but)) {
+            gguf_put_tensor(m, gguf_name(t->name), t->n_dims, t->dim, t->type->id, s->bytes + t->offset, t->bytes);
+        }
+    }
+}
+
+/* Saves what was made and opens it; the maker is empty then. */
+static tt_model *open_made(gguf_maker *m, const fixture *f)
+{
+    gguf_save(m, f, "m.gguf");
+    gguf_maker_fini(m);
+    return open_model(fixture_path(f, "m.gguf"));
+}
+
+static void expect_refused(gguf_maker *m, const fixture *f, tt_status want, const char *a, const char *b)
+{
+    tt_model *model = NULL;
+    gguf_save(m, f, "m.gguf");
+    gguf_maker_fini(m);
+    expect_message(tt_model_open(fixture_path(f, "m.gguf"), &model), want, a, b);
+}
+
+/* Compares with a checkpoint of the miniatures, and closes the model. */
+static void expect_same(const char *name, tt_model *made)
+{
+    char path[NAME_BYTES];
+    snprintf(path, sizeof(path), ARCHITECTURES "%s", name);
+    tt_model *model = open_model(source_path(path));
+    compare_models(name, model, made);
+    tt_model_close(&model);
+    tt_model_close(&made);
+}
+
+/* ---- latent attention ---- */
+
+/* x[n] in blocks of Q8_0 whose scales are powers of two, and x becomes what they hold. */
+static unsigned char *to_q8_0(float *x, int64_t n)
+{
+    enum { F16_BIAS = 15, F16_SHIFT = 10 };
+    unsigned char *blocks = malloc((size_t)(n / Q8_0_ELEMENTS * Q8_0_BYTES)), *block = blocks;
+    for (int64_t i = 0; i < n; i += Q8_0_ELEMENTS, block += Q8_0_BYTES) {
+        float largest = 0.0f;
+        int exponent;
+        for (int64_t j = i; j < i + Q8_0_ELEMENTS; j++) {
+            largest = fmaxf(largest, fabsf(x[j]));
+        }
+        frexpf(largest / 126.0f, &exponent); /* largest < 2^exponent * 126 */
+        unsigned scale = (unsigned)(exponent + F16_BIAS) << F16_SHIFT;
+        assert_true(exponent > -F16_BIAS && exponent < F16_BIAS);
+        block[0] = (unsigned char)scale;
+        block[1] = (unsigned char)(scale >> 8);
+        for (int64_t j = 0; j < Q8_0_ELEMENTS; j++) {
+            long code = lrintf(ldexpf(x[i + j], -exponent));
+            block[2 + j] = (unsigned char)(signed char)code;
+            x[i + j] = ldexpf((float)code, exponent);
+        }
+    }
+    return blocks;
+}
+
+/* The keys of files from before k_b and v_b; kv_b as numbers (*kv NULL) or in blocks, whose numbers go to kv[layer]. */
+static void make_old_latent(gguf_maker *m, const tt_model *whole, float **kv)
+{
+    static const char *const but[] = {"attn_k_b", "attn_v_b", "attention.key_length", "attention.value_length", "head_count_kv", NULL};
+    const tt_arch *arch = tt_model_arch(whole);
+    gguf_source s;
+    gguf_source_open(&s, GGUF "deepseek_v3.gguf");
+    copy(m, &s, but);
+    gguf_put_int(m, "deepseek2.attention.key_length", TTI_GGUF_U32, arch->nope_dim + arch->rope_dim);
+    gguf_put_int(m, "deepseek2.attention.value_length", TTI_GGUF_U32, arch->v_dim);
+    gguf_put_int(m, "deepseek2.attention.head_count_kv", TTI_GGUF_U32, arch->Nq);
+    for (int64_t layer = 0; layer < arch->L; layer++) {
+        char name[NAME_BYTES];
+        tt_tensor t = tt_model_tensor(whole, TT_ROLE_KV_B, layer, 0);
+        float *x = numbers(whole, &t);
+        int64_t dim[] = {t.cols, t.rows}, n = t.rows * t.cols;
+        snprintf(name, sizeof(name), "blk.%d.attn_kv_b.weight", (int)layer);
+        if (kv) {
+            unsigned char *blocks = to_q8_0(x, n);
+            gguf_put_tensor(m, name, 2, dim, Q8_0, blocks, (size_t)(n / Q8_0_ELEMENTS * Q8_0_BYTES));
+            free(blocks);
+            kv[layer] = x;
+        } else {
+            gguf_put_tensor(m, name, 2, dim, F32, x, (size_t)n * sizeof(*x));
+            free(x);
+        }
+    }
+    gguf_source_close(&s);
+}
+
+static void whole_kv_b_of_older_files(void **state)
+{
+    (void)state;
+    fixture f;
+    gguf_maker m = {0};
+    float *kv[8] = {NULL};
+    fixture_begin(&f);
+    tt_model *whole = open_model(source_path(ARCHITECTURES "deepseek_v3"));
+    make_old_latent(&m, whole, NULL);
+    expect_same("deepseek_v3", open_made(&m, &f));
+    make_old_latent(&m, whole, kv);
+    tt_model *made = open_made(&m, &f);
+    for (int64_t layer = 0; layer < tt_model_arch(whole)->L; layer++) {
+        tt_tensor t = tt_model_tensor(made, TT_ROLE_KV_B, layer, 0);
+        float *x = numbers(made, &t);
+        assert_memory_equal(x, kv[layer], (size_t)(t.rows * t.cols) * sizeof(*x));
+        free(x);
+        free(kv[layer]);
+    }
+    tt_model_close(&made);
+    tt_model_close(&whole);
+    fixture_end(&f);
+}
+
+/* Files from before the key: llama.cpp chooses among all experts, and so do we, but say so. */
+static void absent_groups_are_one_group_and_a_warning(void **state)
+{
+    (void)state;
+    static const char *const but[] = {"expert_group_count", "expert_group_used_count", NULL};
+    fixture f;
+    gguf_source s;
+    gguf_maker m = {0};
+    fixture_begin(&f);
+    gguf_source_open(&s, GGUF "deepseek_v3.gguf");
+    copy(&m, &s, but);
+    gguf_source_close(&s);
+    char log[256];
+    snprintf(log, sizeof(log), "%s", fixture_path(&f, "log"));
+    fflush(stderr);
+    int old = dup(STDERR_FILENO);
+    assert_non_null(freopen(log, "w", stderr));
+    tt_model *made = open_made(&m, &f);
+    fflush(stderr);
+    assert_true(dup2(old, STDERR_FILENO) >= 0);
+    close(old);
+    assert_int_equal(tt_model_arch(made)->router.n_groups, 1);
+    assert_int_equal(tt_model_arch(made)->router.n_groups_kept, 1);
+    tt_model_close(&made);
+    size_t n;
+    char *text = (char *)read_whole(log, &n);
+    const char *first = n > 0 ? memchr(text, '\n', n) : NULL;
+    assert_non_null(first);
+    assert_int_equal(first + 1 - text, n); /* one line */
+    text[n - 1] = 0;
+    assert_non_null(strstr(text, "deepseek2.expert_group_count"));
+    free(text);
+    fixture_end(&f);
+}
+
+/* ---- one tensor for several, and several for one ---- */
+
+static void fused_qkv(void **state)
+{
+    (void)state;
+    static const char *const but[] = {"attn_q.", "attn_k.", "attn_v.", NULL};
+    static const char letters[] = "qkv";
+    fixture f;
+    gguf_source s;
+    gguf_maker m = {0};
+    fixture_begin(&f);
+    gguf_source_open(&s, GGUF "qwen2_moe.gguf");
+    copy(&m, &s, but);
+    for (int i = 0; i < 2 * 3; i++) { /* weights and biases of three layers */
+        const char *end = i % 2 ? "bias" : "weight";
+        unsigned char *bytes = NULL;
+        int64_t dim[2] = {0, 0};
+        size_t n = 0;
+        int n_dims = 0;
+        uint32_t type = 0;
+        char name[NAME_BYTES];
+        for (int j = 0; j < 3; j++) {
+            snprintf(name, sizeof(name), "blk.%d.attn_%c.%s", i / 2, letters[j], end);
+            const tti_gguf_tensor *t = tti_gguf_find_tensor(&s.gguf, name);
+            assert_non_null(t);
+            bytes = realloc(bytes, n + t->bytes);
+            memcpy(bytes + n, s.bytes + t->offset, t->bytes);
+            n += t->bytes;
+            n_dims = t->n_dims;
+            type = t->type->id;
+            dim[0] = n_dims == 2 ? t->dim[0] : dim[0] + t->dim[0];
+            dim[1] += t->dim[1];
+        }
+        snprintf(name, sizeof(name), "blk.%d.attn_qkv.%s", i / 2, end);
+        gguf_put_tensor(&m, name, n_dims, dim, type, bytes, n);
+        free(bytes);
+    }
+    gguf_source_close(&s);
+    expect_same("qwen2_moe", open_made(&m, &f));
+    fixture_end(&f);
+}
+
+/* What GGUF calls a role, without "blk.N.". */
+typedef struct called {
+    tt_role role;
+    const char *name;
+    bool is_vector;
+} called;
+static const called globals[] = {{TT_ROLE_EMBED, "token_embd.weight", false}, {TT_ROLE_FINAL_NORM, "output_norm.weight", true}, {TT_ROLE_HEAD, "output.weight", false}};
+static const called of_layer[] = {{TT_ROLE_ATTENTION_NORM, "attn_norm.weight", true},
+                                  {TT_ROLE_Q, "attn_q.weight", false},
+                                  {TT_ROLE_K, "attn_k.weight", false},
+                                  {TT_ROLE_V, "attn_v.weight", false},
+                                  {TT_ROLE_Q_BIAS, "attn_q.bias", true},
+                                  {TT_ROLE_K_BIAS, "attn_k.bias", true},
+                                  {TT_ROLE_V_BIAS, "attn_v.bias", true},
+                                  {TT_ROLE_O, "attn_output.weight", false},
+                                  {TT_ROLE_Q_NORM, "attn_q_norm.weight", true},
+                                  {TT_ROLE_K_NORM, "attn_k_norm.weight", true},
+                                  {TT_ROLE_GATE, "ffn_gate.weight", false},
+                                  {TT_ROLE_UP, "ffn_up.weight", false},
+                                  {TT_ROLE_DOWN, "ffn_down.weight", false},
+                                  {TT_ROLE_ROUTER, "ffn_gate_inp.weight", false},
+                                  {TT_ROLE_ROUTER_CHOICE_BIAS, "exp_probs_b.bias", true},
+                                  {TT_ROLE_SHARED_GATE, "ffn_gate_shexp.weight", false},
+                                  {TT_ROLE_SHARED_UP, "ffn_up_shexp.weight", false},
+                                  {TT_ROLE_SHARED_DOWN, "ffn_down_shexp.weight", false}};
+static const called of_expert[] = {{TT_ROLE_EXPERT_GATE, "ffn_gate", false}, {TT_ROLE_EXPERT_UP, "ffn_up", false}, {TT_ROLE_EXPERT_DOWN, "ffn_down", false}};
+
+/* A role's numbers as an F32 tensor, rows of q and k so that pairs are neighbours if `permuted`. */
+static void put_role(gguf_maker *m, const tt_model *model, const called *c, int64_t layer, const char *name, bool permuted)
+{
+    tt_tensor t = tt_model_tensor(model, c->role, layer, 0);
+    if (!t.name) {
+        return;
+    }
+    float *x = numbers(model, &t), *y = malloc((size_t)(t.rows * t.cols) * sizeof(*y));
+    bool moves = permuted && (c->role == TT_ROLE_Q || c->role == TT_ROLE_K);
+    for (int64_t r = 0; r < t.rows; r++) {
+        memcpy(y + (moves ? unpermuted(r, tt_model_arch(model)->D) : r) * t.cols, x + r * t.cols, (size_t)t.cols * sizeof(*y));
+    }
+    int64_t dim[] = {c->is_vector ? t.rows * t.cols : t.cols, t.rows};
+    gguf_put_tensor(m, name, c->is_vector ? 1 : 2, dim, F32, y, (size_t)(t.rows * t.cols) * sizeof(*y));
+    free(x);
+    free(y);
+}
+
+/* Experts below each other in one tensor, or each in its own. */
+static void put_experts(gguf_maker *m, const tt_model *model, const called *c, int64_t from, int64_t as, bool apart)
+{
+    char name[NAME_BYTES];
+    float *all = NULL;
+    int64_t E = tt_model_arch(model)->E, dim[3] = {0, 0, E}, n = 0;
+    for (int64_t e = 0; e < E && tt_model_tensor(model, c->role, from, e).name; e++) {
+        tt_tensor t = tt_model_tensor(model, c->role, from, e);
+        float *x = numbers(model, &t);
+        dim[0] = t.cols;
+        dim[1] = t.rows;
+        n = t.rows * t.cols;
+        all = realloc(all, (size_t)(E * n) * sizeof(*all));
+        memcpy(all + e * n, x, (size_t)n * sizeof(*x));
+        free(x);
+    }
+    snprintf(name, sizeof(name), "blk.%d.%s_exps.weight", (int)as, c->name);
+    if (all && !apart) {
+        gguf_put_tensor(m, name, 3, dim, F32, all, (size_t)(E * n) * sizeof(*all));
+    }
+    for (int64_t e = 0; all && apart && e < E; e++) {
+        snprintf(name, sizeof(name), "blk.%d.%s.%d.weight", (int)as, c->name, (int)e);
+        gguf_put_tensor(m, name, 2, dim, F32, all + e * n, (size_t)n * sizeof(*all));
+    }
+    free(all);
+}
+
+/* Layer `from` of a checkpoint as block `as`. */
+static void put_layer(gguf_maker *m, const tt_model *model, int64_t from, int64_t as, bool is_llama)
+{
+    char name[NAME_BYTES];
+    for (size_t i = 0; i < sizeof(of_layer) / sizeof(of_layer[0]); i++) {
+        snprintf(name, sizeof(name), "blk.%d.%s", (int)as, of_layer[i].name);
+        put_role(m, model, &of_layer[i], from, name, is_llama);
+    }
+    snprintf(name, sizeof(name), "blk.%d.%s.weight", (int)as, is_llama ? "ffn_norm" : "post_attention_norm");
+    put_role(m, model, &(called){TT_ROLE_FFN_NORM, NULL, true}, from, name, false);
+    for (size_t i = 0; i < sizeof(of_expert) / sizeof(of_expert[0]); i++) {
+        put_experts(m, model, &of_expert[i], from, as, is_llama);
+    }
+}
+
+static void put_globals(gguf_maker *m, const tt_model *model)
+{
+    for (size_t i = 0; i < sizeof(globals) / sizeof(globals[0]); i++) {
+        put_role(m, model, &globals[i], 0, globals[i].name, false);
+    }
+}
+
+static void put_ints(gguf_maker *m, const char *architecture, const char *const *suffix, const int64_t *value)
+{
+    for (; *suffix; suffix++, value++) {
+        char name[NAME_BYTES];
+        snprintf(name, sizeof(name), "%s.%s", architecture, *suffix);
+        gguf_put_int(m, name, TTI_GGUF_U32, *value);
+    }
+}
+
+static void experts_in_tensors_of_their_own(void **state)
+{
+    (void)state;
+    static const char *const suffixes[] = {"block_count", "context_length", "embedding_length", "feed_forward_length", "attention.head_count",
+                                           "attention.head_count_kv", "expert_count", "expert_used_count", "rope.dimension_count", NULL};
+    static const int64_t values[] = {3, 512, 64, 96, 4, 2, 8, 2, 16};
+    fixture f;
+    gguf_maker m = {0};
+    fixture_begin(&f);
+    tt_model *model = open_model(source_path(ARCHITECTURES "mixtral"));
+    gguf_put_text(&m, "general.architecture", "llama");
+    put_ints(&m, "llama", suffixes, values);
+    gguf_put_real(&m, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
+    gguf_put_real(&m, "llama.rope.freq_base", 1e6f);
+    put_globals(&m, model);
+    for (int64_t layer = 0; layer < 3; layer++) {
+        put_layer(&m, model, layer, layer, true);
+    }
+    tt_model_close(&model);
+    expect_same("mixtral", open_made(&m, &f));
+    fixture_end(&f);
+}
+
+/* ---- layers that predict further tokens ---- */
+
+/* GLM-4.5 as its converter writes it; with the further layer (a copy of the last) or without. */
+static tt_model *make_glm(const fixture *f, const tt_model *model, bool with_further)
+{
+    static const char *const suffixes[] = {"block_count", "context_length", "embedding_length", "feed_forward_length", "attention.head_count",
+                                           "attention.head_count_kv", "attention.key_length", "attention.value_length", "expert_count", "expert_used_count",
+                                           "expert_group_count", "expert_group_used_count", "rope.dimension_count", "expert_feed_forward_length",
+                                           "expert_shared_count", "leading_dense_block_count", "expert_gating_func", "nextn_predict_layers", NULL};
+    static const int64_t values[] = {4, 512, 64, 96, 4, 2, 32, 32, 16, 4, 1, 1, 16, 32, 1, 1, 2, 1};
+    gguf_maker m = {0};
+    gguf_put_text(&m, "general.architecture", "glm4moe");
+    put_ints(&m, "glm4moe", suffixes, values);
+    gguf_put_real(&m, "glm4moe.attention.layer_norm_rms_epsilon", 1e-5f);
+    gguf_put_real(&m, "glm4moe.rope.freq_base", 1e6f);
+    gguf_put_real(&m, "glm4moe.expert_weights_scale", 1.5f);
+    gguf_put_int(&m, "glm4moe.expert_weights_norm", TTI_GGUF_BOOL, 1);
+    put_globals(&m, model);
+    for (int64_t layer = 0; layer < 3; layer++) {
+        put_layer(&m, model, layer, layer, false);
+    }
+    if (with_further) {
+        int64_t H = tt_model_arch(model)->H, dim[] = {2 * H, H};
+        float *x = calloc((size_t)(2 * H * H), sizeof(*x));
+        put_layer(&m, model, 2, 3, false);
+        gguf_put_tensor(&m, "blk.3.nextn.eh_proj.weight", 2, dim, F32, x, (size_t)(2 * H * H) * sizeof(*x));
+        gguf_put_tensor(&m, "blk.3.nextn.enorm.weight", 1, &H, F32, x, (size_t)H * sizeof(*x));
+        gguf_put_tensor(&m, "blk.3.nextn.hnorm.weight", 1, &H, F32, x, (size_t)H * sizeof(*x));
+        gguf_put_tensor(&m, "blk.3.nextn.shared_head_norm.weight", 1, &H, F32, x, (size_t)H * sizeof(*x));
+        free(x);
+    }
+    return open_made(&m, f);
+}
+
+static void further_layers_are_no_blocks(void **state)
+{
+    (void)state;
+    fixture f;
+    fixture_begin(&f);
+    tt_model *model = open_model(source_path(ARCHITECTURES "glm4_moe"));
+    expect_same("glm4_moe", make_glm(&f, model, false));
+    tt_model *made = make_glm(&f, model, true);
+    const tt_arch *arch = tt_model_arch(made);
+    assert_int_equal(arch->L, 3);
+    assert_int_equal(arch->n_mtp, 1);
+    assert_true(arch->layer[3].is_moe);
+    static const tt_role roles[] = {TT_ROLE_Q, TT_ROLE_FFN_NORM, TT_ROLE_ROUTER, TT_ROLE_EXPERT_DOWN, TT_ROLE_SHARED_UP};
+    for (size_t i = 0; i < sizeof(roles) / sizeof(roles[0]); i++) {
+        tt_tensor last = tt_model_tensor(model, roles[i], 2, 5), further = tt_model_tensor(made, roles[i], 3, 5);
+        assert_true(last.name && further.name && last.rows == further.rows && last.cols == further.cols);
+        float *x = numbers(model, &last), *y = numbers(made, &further);
+        assert_memory_equal(x, y, (size_t)(last.rows * last.cols) * sizeof(*x));
+        free(x);
+        free(y);
+    }
+    tt_model_close(&made);
+    tt_model_close(&model);
+    fixture_end(&f);
+}
+
+/* ---- keys ---- */
+
+/* qwen2_moe with its whole numbers as u64 and heads of keys as given for each layer. */
+static void make_wide(gguf_maker *m, const int32_t *n_kv, uint64_t n)
+{
+    static const char *const but[] = {"qwen2moe.", NULL};
+    gguf_source s;
+    gguf_source_open(&s, GGUF "qwen2_moe.gguf");
+    copy(m, &s, but);
+    for (size_t i = 0; i < s.gguf.n_keys; i++) {
+        const tti_gguf_key *key = &s.gguf.key[i];
+        const char *name = gguf_name(key->name);
+        int64_t value;
+        if (strcmp(name, "qwen2moe.attention.head_count_kv") == 0) {
+            gguf_put_ints(m, name, n_kv, n);
+        } else if (is_one_of(name, but) && tti_gguf_int(key, 0, &value)) {
+            gguf_put_int(m, name, TTI_GGUF_U64, value);
+        } else if (is_one_of(name, but)) {
+            gguf_put_key(m, key);
+        }
+    }
+    gguf_source_close(&s);
+}
+
+static void wide_keys_and_lists_for_layers(void **state)
+{
+    (void)state;
+    static const int32_t equal[] = {2, 2, 2}, unequal[] = {2, 1, 2};
+    fixture f;
+    gguf_maker m = {0};
+    fixture_begin(&f);
+    make_wide(&m, equal, 3);
+    expect_same("qwen2_moe", open_made(&m, &f));
+    make_wide(&m, unequal, 3);
+    expect_refused(&m, &f, TT_ERR_UNSUPPORTED, "qwen2moe.attention.head_count_kv", "differs from layer to layer");
+    make_wide(&m, equal, 0);
+    expect_refused(&m, &f, TT_ERR_FILE, "qwen2moe.attention.head_count_kv", "empty");
+    make_wide(&m, equal, 3);
+    gguf_put_int(&m, "qwen2moe.leading_dense_block_count", TTI_GGUF_U64, INT64_MIN); /* 2^63 */
+    expect_refused(&m, &f, TT_ERR_FILE, "qwen2moe.leading_dense_block_count", "whole number");
+    fixture_end(&f);
+}
+
+/* ---- rotary frequencies ---- */
+
+enum { N_FREQUENCIES = 8 };
+static const float short_factors[N_FREQUENCIES] = {1.0f, 1.0f, 1.25f, 1.5f, 1.75f, 2.0f, 2.5f, 3.0f};
+static const float long_factors[N_FREQUENCIES] = {1.0f, 1.5f, 2.0f, 3.0f, 5.0f, 9.0f, 17.0f, 33.0f};
+
+/* llama_dense from its parts, without its own divisors but with those of two lengths. Either may be NULL. */
+static void make_longrope(gguf_maker *m, int64_t context, const float *short_factor, const float *long_factor)
+{
+    static const char *const but[] = {"split.", "rope_freqs", "llama.context_length", NULL};
+    int64_t dim[] = {N_FREQUENCIES};
+    for (int part = 1; part <= 3; part++) {
+        char path[NAME_BYTES];
+        gguf_source s;
+        snprintf(path, sizeof(path), GGUF "split/llama_dense-%05d-of-00003.gguf", part);
+        gguf_source_open(&s, path);
+        s.gguf.n_keys = part == 1 ? s.gguf.n_keys : 0; /* the first has them all */
+        copy(m, &s, but);
+        gguf_source_close(&s);
+    }
+    gguf_put_int(m, "llama.context_length", TTI_GGUF_U32, context);
+    gguf_put_int(m, "llama.rope.scaling.original_context_length", TTI_GGUF_U32, 64);
+    gguf_put_real(m, "llama.rope.scaling.attn_factor", 1.25f);
+    if (short_factor) {
+        gguf_put_tensor(m, "rope_factors_short.weight", 1, dim, F32, short_factor, N_FREQUENCIES * sizeof(*short_factor));
+    }
+    if (long_factor) {
+        gguf_put_tensor(m, "rope_factors_long.weight", 1, dim, F32, long_factor, N_FREQUENCIES * sizeof(*long_factor));
+    }
+}
+
+/* The same as a configuration beside the checkpoint's weights. */
+static tt_model *open_longrope(const fixture *f, int64_t context)
+{
+    json_t *config = read_json(source_path(ARCHITECTURES "llama_dense/config.json")), *shorter = json_array(), *longer = json_array();
+    for (int i = 0; i < N_FREQUENCIES; i++) {
+        json_array_append_new(shorter, json_real((double)short_factors[i]));
+        json_array_append_new(longer, json_real((double)long_factors[i]));
+    }
+    json_object_set_new(config, "max_position_embeddings", json_integer((json_int_t)context));
+    json_object_set_new(config, "rope_scaling", json_pack("{s:s, s:o, s:o, s:i, s:f}", "rope_type", "longrope", "short_factor", shorter, "long_factor",
+                                                          longer, "original_max_position_embeddings", 64, "attention_factor", 1.25));
+    fixture_write_json(f, "config.json", config);
+    json_decref(config);
+    return open_model(f->dir);
+}
+
+static void divisors_for_two_lengths(void **state)
+{
+    (void)state;
+    static const int64_t contexts[] = {64, 512}; /* the original one, and a longer */
+    fixture f;
+    gguf_maker m = {0};
+    fixture_begin(&f);
+    fixture_link(&f, "model.safetensors", ARCHITECTURES "llama_dense/model.safetensors");
+    for (size_t i = 0; i < sizeof(contexts) / sizeof(contexts[0]); i++) {
+        tt_model *model = open_longrope(&f, contexts[i]);
+        make_longrope(&m, contexts[i], short_factors, long_factors);
+        tt_model *made = open_made(&m, &f);
+        compare_models("longrope", model, made);
+        tt_model_close(&made);
+        tt_model_close(&model);
+    }
+    static const float zero[N_FREQUENCIES] = {1.0f, 0.0f};
+    make_longrope(&m, 512, zero, long_factors);
+    expect_refused(&m, &f, TT_ERR_FILE, "rope_factors_short.weight", "divides no frequency");
+    fixture_end(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(whole_kv_b_of_older_files),
+        cmocka_unit_test(absent_groups_are_one_group_and_a_warning),
+        cmocka_unit_test(fused_qkv),
+        cmocka_unit_test(experts_in_tensors_of_their_own),
+        cmocka_unit_test(further_layers_are_no_blocks),
+        cmocka_unit_test(wide_keys_and_lists_for_layers),
+        cmocka_unit_test(divisors_for_two_lengths),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
