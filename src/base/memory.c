@@ -37,10 +37,8 @@ static size_t held_bytes(size_t bytes)
     if (bytes < SMALL_BYTES) {
         return round_up(bytes > 0 ? bytes : 1, TT_CACHE_LINE);
     }
-    if (bytes < HUGE_BYTES) {
-        return round_up(bytes, (size_t)sysconf(_SC_PAGESIZE));
-    }
-    return round_up(bytes, HUGE_BYTES);
+    /* The tail of a large buffer goes in small pages: in a huge one the rest of it would be lost, up to a third of an expert's matrix. */
+    return round_up(bytes, (size_t)sysconf(_SC_PAGESIZE));
 }
 
 static void account_add(size_t bytes)
