@@ -95,6 +95,8 @@ TTK_API void ttk_quantize(const ttk_format *format, const float *src, int64_t n,
  * Quantised: one stream of scales, shifts and codes, all parts 64-byte aligned; the exact layout is private to the kernels (ttk_quant.h).
  * Panels follow each other without gaps; the base is 64-byte aligned. */
 enum { TTK_PANEL = 32 };
+/* Counts changes of how numbers lie in a panel: panels in files of another number are refused. */
+enum { TTK_PANEL_LAYOUT = 1 };
 /* Bytes of one packed panel of K inputs, and of the packed form of w[N][K]. */
 TTK_API size_t ttk_panel_bytes(const ttk_format *format, int64_t K);
 TTK_API size_t ttk_packed_bytes(const ttk_format *format, int64_t N, int64_t K);

@@ -33,7 +33,7 @@ floor_of() {
 room_of_header() {
     case $1 in
     compiler | status | log | memory | shared_memory | topology | stream | trace | options | cpu | linear) echo base ;;
-    model | load | tokenizer) echo model ;;
+    model | convert | load | tokenizer) echo model ;;
     plan) echo plan ;;
     balance) echo balance ;;
     comm | comm_mpi | exchange | relay | share) echo comm ;;

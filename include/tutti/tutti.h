@@ -13,6 +13,7 @@
 #include "tutti/linear.h"
 #include "tutti/model.h"
 #include "tutti/load.h"
+#include "tutti/convert.h"
 #include "tutti/tokenizer.h"
 #include "tutti/plan.h"
 #include "tutti/relay.h"

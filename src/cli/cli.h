@@ -58,6 +58,7 @@ extern const tt_option tti_cli_score_options[];
 extern const tt_option tti_cli_tokenize_options[];
 extern const tt_option tti_cli_info_options[];
 extern const tt_option tti_cli_plan_options[];
+extern const tt_option tti_cli_convert_options[]; /* rows of others */
 /* Variables without a flag: read by the library or by the program before options. */
 extern const tt_option tti_cli_environment[];
 /* All tables of all commands, NULL-ended: for `info -v` and the check of TUTTI_... variables. */
@@ -79,6 +80,7 @@ int tti_cli_score(const tti_cli_call *call);
 int tti_cli_tokenize(const tti_cli_call *call);
 int tti_cli_info(const tti_cli_call *call);
 int tti_cli_plan(const tti_cli_call *call);
+int tti_cli_convert(const tti_cli_call *call);
 
 /* ---- errors (report.c) ---- */
 /* This process's rank and the number of processes as the launcher tells them, known before

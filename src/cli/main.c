@@ -1,5 +1,5 @@
 /* main.c - finds the command, parses its options and calls it. `--help`, `--version` and the
- * commands info, plan and tokenize never start MPI, so they work on a login node. */
+ * commands info, plan, tokenize and convert never start MPI, so they work on a login node. */
 #include "config.h"
 #include "cli.h"
 #include <stdio.h>
@@ -18,6 +18,7 @@ typedef struct command {
     const char *notes;                   /* printed below the options; NULL = none */
     const tt_option *tables[MAX_TABLES]; /* NULL-ended */
     int (*call)(const tti_cli_call *call);
+    int max_words;                       /* MODEL, or MODEL OUT */
     bool on_ranks; /* starts MPI; an error must be told to all ranks */
 } command;
 
@@ -35,6 +36,7 @@ static const command commands[] = {
      {tti_cli_run_options, tti_cli_layout_options, tti_cli_machine_options, tti_cli_general_options,
       NULL},
      tti_cli_run,
+     1,
      true},
     {"score",
      "tutti score MODEL (--ids-file FILE | --text-file FILE) [--logits OUT.npy]",
@@ -45,6 +47,7 @@ static const command commands[] = {
      {tti_cli_score_options, tti_cli_layout_options, tti_cli_machine_options,
       tti_cli_general_options, NULL},
      tti_cli_score,
+     1,
      true},
     {"tokenize",
      "tutti tokenize MODEL [--decode] [--special] [--chat [--text]] [--json | --jsonl]",
@@ -52,6 +55,7 @@ static const command commands[] = {
      "MODEL is a folder with tokenizer.json, or such a file.\n",
      {tti_cli_tokenize_options, tti_cli_general_options, NULL},
      tti_cli_tokenize,
+     1,
      false},
     {"info",
      "tutti info [MODEL] [-v] [--ranks N --nodes M]",
@@ -61,6 +65,7 @@ static const command commands[] = {
      {tti_cli_info_options, tti_cli_plan_options, tti_cli_layout_options, tti_cli_general_options,
       NULL},
      tti_cli_info,
+     1,
      false},
     {"plan",
      "tutti plan MODEL --ranks N --nodes M --memory BYTES [--batch B] [--context C]",
@@ -68,6 +73,16 @@ static const command commands[] = {
      "Example: tutti plan models/tiny-moe --ranks 8 --nodes 2 --memory 64G\n",
      {tti_cli_plan_options, tti_cli_layout_options, tti_cli_general_options, NULL},
      tti_cli_plan,
+     1,
+     false},
+    {"convert",
+     "tutti convert MODEL OUT [--weights FORMAT]",
+     "write a packed checkpoint, which loads by copying",
+     "OUT must not exist. It gets the weights, packed, and a copy of all that is no weights.\n"
+     "Example: tutti convert models/tiny-moe packed --weights bf16\n",
+     {tti_cli_convert_options, tti_cli_general_options, NULL},
+     tti_cli_convert,
+     2,
      false},
 };
 enum { N_COMMANDS = sizeof(commands) / sizeof(commands[0]) };
@@ -123,7 +138,8 @@ static tt_status fail_unknown(const char *name)
         }
     }
     return TT_FAIL(TT_ERR_USAGE,
-                   "unknown command '%s'; known are run, score, tokenize, info and plan "
+                   "unknown command '%s'; known are run, score, tokenize, info, plan and "
+                   "convert "
                    "(`tutti --help`)",
                    name);
 }
@@ -166,9 +182,9 @@ int main(int argc, char **argv)
         free(word);
         return finish_printing();
     }
-    if (parsed == TT_OK && n_words > 1) {
-        parsed =
-            TT_FAIL(TT_ERR_USAGE, "'%s' is one word too many after MODEL '%s'", word[1], word[0]);
+    if (parsed == TT_OK && n_words > c->max_words) {
+        parsed = TT_FAIL(TT_ERR_USAGE, "'%s' is one word too many after MODEL '%s'",
+                         word[c->max_words], word[0]);
     }
     if (parsed == TT_OK) {
         tt_log_set_level((tt_log_level)options.verbose);

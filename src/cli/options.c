@@ -15,6 +15,8 @@
 #define MAX_BYTES 1e18
 #define MAX_SECONDS 86400.0
 #define MAX_SEED 9.2e18
+/* In the order of tt_weight_format. */
+#define WEIGHTS "auto|f32|bf16"
 
 const tt_option tti_cli_general_options[] = {
     {"help", 'h', TT_OPTION_FLAG, AT(help), NULL, 0, 0, NULL, NULL, "print this help"},
@@ -36,7 +38,7 @@ const tt_option tti_cli_layout_options[] = {
      "ranks of a node that split each expert; 0 = choose"},
     {"split", 0, TT_OPTION_STRING, AT(split), NULL, 0, 0, NULL, "ROLES",
      "who does what: attention:0-5,experts:6-7"},
-    {"weights", 0, TT_OPTION_ENUM, AT(weights), "auto", 0, 0, "auto|f32|bf16", "FORMAT",
+    {"weights", 0, TT_OPTION_ENUM, AT(weights), "auto", 0, 0, WEIGHTS, "FORMAT",
      "weights in memory; auto = as the checkpoint"},
     {"act", 0, TT_OPTION_ENUM, AT(act), "f32", 0, 0, "f32", "FORMAT", "rows into products"},
     {"wire", 0, TT_OPTION_ENUM, AT(wire), "f32", 0, 0, "f32|bf16", "FORMAT",
@@ -140,6 +142,15 @@ const tt_option tti_cli_plan_options[] = {
      "memory of one node; 0 = do not check that it fits"},
     {"batch", 0, TT_OPTION_INT, AT(batch), "0", 0, MAX_TOKENS, NULL, "B",
      "sequences decoded at once; 0 = --max-batch, or 1"},
+    END,
+};
+
+const tt_option tti_cli_convert_options[] = {
+    {"weights", 0, TT_OPTION_ENUM, AT(weights), "auto", 0, 0, WEIGHTS, "FORMAT",
+     "weights in OUT; auto = as the checkpoint"},
+    {"threads", 0, TT_OPTION_INT, AT(threads), "0", 0, 1024, NULL, "N",
+     "threads that pack; 0 = all cores"},
+    {"quiet", 'q', TT_OPTION_FLAG, AT(quiet), NULL, 0, 0, NULL, NULL, "no figures on stderr"},
     END,
 };
 

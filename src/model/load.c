@@ -10,7 +10,10 @@
 #include "source.h"
 #include "tutti/memory.h"
 
-enum { LINE = 64 };
+enum {
+    LINE = 64,
+    STRAIGHT_BYTES = 64 << 20 /* of one read that needs no buffer */
+};
 
 /* ---- formats ---- */
 
@@ -36,7 +39,8 @@ ttk_format tt_load_format_transposed(tt_weight_format weights, const tt_tensor *
         return format;
     }
     const tti_source *s = tensor->source;
-    int64_t left = 0, block = s->scheme == TTI_SCHEME_QUANT ? s->scale_rows : 1, at = tti_source_row(s, row, &left) % block;
+    bool shares = s->scheme == TTI_SCHEME_QUANT || s->scheme == TTI_SCHEME_PANELS;
+    int64_t left = 0, block = shares ? s->scale_rows : 1, at = (tti_source_row(s, row, &left) + s->scale_first) % block;
     bool one = at + n_rows <= block, borders = at == 0 && block % 2 == 0;
     if (f->shift != TTK_SHIFT_NONE || f->super > 0 || left < n_rows || !(one || borders)) {
         return (ttk_format){.code = TTK_F32};
@@ -138,6 +142,12 @@ static tt_status fetch(tt_load_params *params, const tti_raw *raw)
 static bool same_format(const ttk_format *a, const ttk_format *b)
 {
     return a->code == b->code && a->scale == b->scale && a->shift == b->shift && a->group == b->group && a->super == b->super;
+}
+
+/* True if panels that lie in the file packed are what the target wants. */
+static bool is_kept(const tt_tensor *tensor, const tt_load_target *t)
+{
+    return tensor->source->scheme == TTI_SCHEME_PANELS && !t->transposed && same_format(&t->linear->format, &tensor->format);
 }
 
 static int64_t unit_rows(const tt_load_target *t)
@@ -251,6 +261,12 @@ static void pack_part(void *arg, int thread_id, int n_threads)
         int64_t from = u0 + (begin > first ? begin - first : 0), to = end - first < u1 - u0 ? u0 + end - first : u1;
         for (int64_t u = from; u < to; u++) {
             int64_t row = u * unit_rows(t), n = t->n_rows - row < unit_rows(t) ? t->n_rows - row : unit_rows(t);
+            const void *panel = is_kept(w->tensor, t) ? tti_raw_panel(&w->raw, t->row + row - w->raw.row, n) : NULL;
+            if (panel) {
+                size_t bytes = ttk_panel_bytes(&t->linear->format, w->tensor->cols);
+                memcpy((unsigned char *)t->linear->panels + (size_t)u * bytes, panel, bytes);
+                continue;
+            }
             ttk_unpacked rows = ttk_unpacked_in(&w->tensor->format, n, w->tensor->cols, memory);
             tti_raw_unpack(&w->raw, t->row + row - w->raw.row, n, &rows, 0);
             pack_unit(w, t, u, &rows, n, memory + w->unpacked_bytes);
@@ -360,11 +376,35 @@ static tt_status walk_together(walk *w, const tt_load_relay *relay, int64_t step
     return TT_OK;
 }
 
+/* Rows that lie as whole panels just as the target wants them go straight there. */
+static bool is_straight(const tt_tensor *tensor, const tt_load_target *t)
+{
+    return is_kept(tensor, t) && t->row % TTK_PANEL == 0 && (t->n_rows % TTK_PANEL == 0 || t->row + t->n_rows == tensor->rows);
+}
+
+static tt_status walk_straight(walk *w, const tt_load_target *t)
+{
+    size_t bytes, panel_bytes = ttk_panel_bytes(&w->tensor->format, w->tensor->cols);
+    int64_t step = tti_raw_rows(w->tensor, STRAIGHT_BYTES, t->row, t->n_rows, TTK_PANEL, &bytes);
+    for (int64_t row = t->row; row < t->row + t->n_rows; row += step) {
+        unsigned char *to = (unsigned char *)t->linear->panels + (size_t)((row - t->row) / TTK_PANEL) * panel_bytes;
+        w->raw = piece_at(w, row, t->row + t->n_rows, step, to);
+        TT_TRY(fetch(w->params, &w->raw));
+        w->done += w->raw.n_rows;
+        tell_progress(w->params, (uint64_t)((double)w->bytes * (double)w->done / (double)w->n_rows));
+    }
+    return TT_OK;
+}
+
 /* Rows that targets want: runs of targets that follow each other are read together. */
 static tt_status walk_runs(walk *w)
 {
     for (int i = 0; i < w->n_targets;) {
         int64_t begin = w->target[i].row, end = begin;
+        if (is_straight(w->tensor, &w->target[i])) {
+            TT_TRY(walk_straight(w, &w->target[i++]));
+            continue;
+        }
         for (; i < w->n_targets && w->target[i].row == end; i++) {
             end += w->target[i].n_rows;
         }

@@ -151,6 +151,7 @@ typedef struct tti_table {
     size_t n_slots;
     uint32_t key;
     tti_names names;
+    char *panels; /* what the metadata say of packed panels (panels.h); NULL: nothing. Owned */
 } tti_table;
 /* Adds a copy of entry, whose name must not be there yet. Pointers to other entries become invalid.
  */
@@ -185,7 +186,8 @@ void tti_checkpoint_fini(tti_checkpoint *checkpoint);
 typedef enum tti_scheme {
     TTI_SCHEME_PLAIN,  /* elements of one type, in TTI_PART_CODE */
     TTI_SCHEME_BLOCKS, /* rows of whole blocks of the type `block`, in TTI_PART_CODE */
-    TTI_SCHEME_QUANT   /* codes and scales, perhaps zero points, each a part of its own */
+    TTI_SCHEME_QUANT,  /* codes and scales, perhaps zero points, each a part of its own */
+    TTI_SCHEME_PANELS  /* packed as in memory, in TTI_PART_CODE: a line is a panel */
 } tti_scheme;
 /* What becomes of each number of a vector after reading. */
 typedef enum tti_map { TTI_MAP_NONE, TTI_MAP_PLUS_ONE, TTI_MAP_EXP, TTI_MAP_NEGATE } tti_map;
@@ -238,7 +240,8 @@ typedef struct tti_source {
     /* Of TTI_SCHEME_QUANT: */
     ttk_format stored;      /* as it lies in the files; format differs where packed panels cannot keep it */
     int64_t plane_rows;     /* outputs in a plane of the parts */
-    int64_t scale_rows;     /* outputs that share a scale */
+    int64_t scale_rows;     /* outputs that share a scale; of TTI_SCHEME_PANELS: that shared one where it was quantised, */
+    int64_t scale_first;    /* and which of them output 0 was */
     unsigned char flip;     /* xor of codes and zero points: signed bytes for unsigned ones */
     unsigned char zero_add; /* to a zero point, modulo 2^bits */
     bool zeros_even;        /* all zero points must be the middle of the range: the format has none */

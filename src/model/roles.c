@@ -1,7 +1,7 @@
 /* roles.c - from names to meaning: every tensor that the architecture needs is looked up once, its
  * shape and type are checked, and what remains is an array per role, so that nobody else ever
  * handles a tensor's name. */
-#include "model_internal.h"
+#include "panels.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -450,8 +450,39 @@ static tt_status allocate(tt_model *model, int64_t n_layers)
     return TT_OK;
 }
 
-tt_status tti_roles_resolve(tt_model *model, const tti_family *family, const tti_hyper *hyper,
-                            const tti_checkpoint *checkpoint)
+/* All tensors of a packed checkpoint. */
+static tt_status resolve_panels(const resolver *r, const tti_panels *panels, tt_model *model)
+{
+    const tt_arch *a = r->arch;
+    int n_roles = a->expert_bias ? TTI_N_EXPERT_ROLES : TTI_N_EXPERT_MATRICES;
+    for (int i = 0; i < TT_ROLE_COUNT; i++) {
+        tt_role role = (tt_role)i;
+        bool global = tti_role_is_global(role), expert = tti_role_is_expert(role);
+        for (int64_t layer = 0; layer < (global ? 1 : a->L + a->n_mtp); layer++) {
+            int64_t shape[2];
+            bool vector;
+            if (!tti_role_shape(a, role, layer, &shape[0], &shape[1], &vector)) {
+                continue;
+            }
+            if (expert && !model->expert[layer]) {
+                TT_CHECK((uint64_t)a->E * (uint64_t)n_roles <= r->checkpoint->table.n, TT_ERR_FILE,
+                         "%s: the configuration states %lld experts, the checkpoint has %zu tensors", tti_show_path(r->checkpoint->source),
+                         (long long)a->E, r->checkpoint->table.n);
+                model->expert[layer] = calloc((size_t)a->E * (size_t)n_roles, sizeof(**model->expert));
+                TT_CHECK(model->expert[layer], TT_ERR_NOMEM, "no memory for the table of %lld experts", (long long)a->E);
+            }
+            for (int64_t e = 0; e < (expert ? a->E : 1); e++) {
+                tti_resolved *to = expert ? &model->expert[layer][(i - TT_ROLE_EXPERT_GATE) * a->E + e]
+                                          : (global ? &model->global[i] : &model->layer[i][layer]);
+                TT_TRY(tti_panels_resolve(panels, r->checkpoint, role, layer, e, shape, to));
+            }
+        }
+    }
+    return TT_OK;
+}
+
+static tt_status resolve(tt_model *model, const tti_family *family, const tti_hyper *hyper, const tti_checkpoint *checkpoint,
+                         const tti_panels *panels)
 {
     tt_arch *arch = &model->arch;
     resolver r = {.family = family, .checkpoint = checkpoint, .arch = arch, .prefix = ""};
@@ -461,7 +492,8 @@ tt_status tti_roles_resolve(tt_model *model, const tti_family *family, const tti
         expand(&r, role_names(&r, TT_ROLE_EMBED)[0], 0, 0, name);
         r.prefix = tti_table_find(&checkpoint->table, name) ? family->prefix : "";
     }
-    arch->n_mtp = count_mtp(&r, hyper->n_nextn);
+    arch->n_mtp = panels ? (panels->n_mtp < hyper->n_nextn ? panels->n_mtp : hyper->n_nextn) : count_mtp(&r, hyper->n_nextn);
+    arch->mla_split = panels ? panels->mla_split : arch->mla_split;
     int64_t n_layers = arch->L + arch->n_mtp;
     TT_CHECK((uint64_t)n_layers <= checkpoint->table.n, TT_ERR_FILE,
              "%s: the configuration states %lld layers, the checkpoint has %zu tensors",
@@ -474,6 +506,9 @@ tt_status tti_roles_resolve(tt_model *model, const tti_family *family, const tti
         if (family->set_layer) {
             family->set_layer(hyper, layer, &arch->layer[layer]);
         }
+    }
+    if (panels) {
+        return resolve_panels(&r, panels, model);
     }
     for (int role = 0; role < TTI_N_GLOBAL_ROLES; role++) {
         bool tied = role == TT_ROLE_HEAD && arch->tied_embeddings;
@@ -491,4 +526,16 @@ tt_status tti_roles_resolve(tt_model *model, const tti_family *family, const tti
         }
     }
     return TT_OK;
+}
+
+tt_status tti_roles_resolve(tt_model *model, const tti_family *family, const tti_hyper *hyper,
+                            const tti_checkpoint *checkpoint)
+{
+    tti_panels panels = {0};
+    if (checkpoint->table.panels) {
+        TT_TRY(tti_panels_read(checkpoint, &panels));
+    }
+    tt_status st = resolve(model, family, hyper, checkpoint, checkpoint->table.panels ? &panels : NULL);
+    tti_panels_fini(&panels);
+    return st;
 }

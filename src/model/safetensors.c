@@ -4,7 +4,7 @@
  * A header is believed only if every range has the size that its shape and type ask for, and the
  * ranges in order tile the data area exactly: so nothing overlaps, nothing is missing, and no later
  * sum can leave the file. Source: the safetensors format description of Hugging Face. */
-#include "model_internal.h"
+#include "panels.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -246,6 +246,20 @@ static size_t member_end(const char *text, size_t at, size_t n)
     return n;
 }
 
+/* Keeps what the metadata say of packed panels, if they do. */
+static tt_status keep_panels(const tti_file *file, const json_t *metadata, tti_table *table)
+{
+    const json_t *value = json_object_get(metadata, TTI_PANELS_KEY);
+    if (!json_is_string(value) || table->panels) {
+        return TT_OK;
+    }
+    size_t n = json_string_length(value) + 1;
+    table->panels = malloc(n);
+    TT_CHECK(table->panels, TT_ERR_NOMEM, "%s: no memory for its metadata", tti_show_path(file->path));
+    memcpy(table->panels, json_string_value(value), n);
+    return TT_OK;
+}
+
 /* Enters a parsed member, an object of one tensor. */
 static tt_status add_member(const tti_file *file, int file_id, const json_t *member,
                             uint64_t data_bytes, tti_table *table)
@@ -256,6 +270,7 @@ static tt_status add_member(const tti_file *file, int file_id, const json_t *mem
     {
         tti_entry entry = {.file_id = file_id, .found = true};
         if (strcmp(name, "__metadata__") == 0) {
+            TT_TRY(keep_panels(file, value, table));
             continue;
         }
         TT_CHECK(!tti_table_find(table, name), TT_ERR_FILE, "%s: tensor '%s' has a duplicate entry",

@@ -65,6 +65,9 @@ static int64_t elements_of_word(const tti_part *p)
 /* Rows of the plane's outputs that one step of a part's index stands for. */
 static int64_t rows_per_step(const tti_source *s, int part, const tti_part *p)
 {
+    if (s->scheme == TTI_SCHEME_PANELS) {
+        return TTK_PANEL;
+    }
     int64_t shared = part == TTI_PART_SCALE || part == TTI_PART_ZERO ? s->scale_rows : 1;
     return (shared > 0 ? shared : 1) * (p->packing == TTI_PACKING_OUTPUTS ? elements_of_word(p) : 1);
 }
@@ -311,7 +314,7 @@ tt_status tti_raw_fetch(const tt_model *model, const tti_raw *raw)
             TT_TRY(read_rectangle(model, s, i, &rect[i], raw->bytes));
         }
     }
-    if (raw->n_rows == 0 || s->scheme == TTI_SCHEME_PLAIN) {
+    if (raw->n_rows == 0 || s->scheme == TTI_SCHEME_PLAIN || s->scheme == TTI_SCHEME_PANELS) {
         return TT_OK;
     }
     if (s->scheme == TTI_SCHEME_BLOCKS) {
@@ -465,6 +468,35 @@ static void unpack_plain(const tti_source *s, const lines *l, int64_t n, int64_t
     }
 }
 
+/* The arrays from row `row` on. */
+static ttk_unpacked arrays_at(const ttk_format *f, const ttk_unpacked *all, int64_t K, int64_t row)
+{
+    ttk_unpacked at = {.code = (const unsigned char *)all->code + (size_t)(row * K) * ttk_dtype_bytes(f->code)};
+    if (ttk_format_is_plain(f)) {
+        return at;
+    }
+    size_t groups = (size_t)row * (size_t)((K + f->group - 1) / f->group), scales = groups * ttk_dtype_bytes(f->scale);
+    at.scale = (const unsigned char *)all->scale + scales;
+    at.shift = all->shift ? (const unsigned char *)all->shift + (f->shift == TTK_SHIFT_ZERO ? groups : scales) : NULL;
+    if (f->super > 0) {
+        size_t supers = (size_t)row * (size_t)(((K + f->group - 1) / f->group + f->super - 1) / f->super);
+        at.super_scale = (const uint16_t *)all->super_scale + supers;
+        at.super_shift = all->super_shift ? (const uint16_t *)all->super_shift + supers : NULL;
+    }
+    return at;
+}
+
+const void *tti_raw_panel(const tti_raw *raw, int64_t begin, int64_t n)
+{
+    const tti_source *s = raw->tensor->source;
+    int64_t row = raw->row + begin;
+    bool whole = n == TTK_PANEL || row + n == raw->tensor->rows;
+    if (s->scheme != TTI_SCHEME_PANELS || row % TTK_PANEL != 0 || !whole) {
+        return NULL;
+    }
+    return raw->bytes + (size_t)(row / TTK_PANEL - raw->row / TTK_PANEL) * (size_t)s->part[TTI_PART_CODE].words;
+}
+
 void tti_raw_unpack(const tti_raw *raw, int64_t begin, int64_t n, const ttk_unpacked *to, int64_t at)
 {
     const tt_tensor *tensor = raw->tensor;
@@ -480,6 +512,11 @@ void tti_raw_unpack(const tti_raw *raw, int64_t begin, int64_t n, const ttk_unpa
             l[i].step = rows_per_step(s, i, &rect[i].part);
         }
     }
+    if (s->scheme == TTI_SCHEME_PANELS) {
+        ttk_unpacked rows = arrays_at(&tensor->format, to, tensor->cols, at);
+        ttk.unpack(&rows, &tensor->format, raw->bytes, tensor->cols, raw->row % TTK_PANEL + begin, n);
+        return;
+    }
     for (int64_t i = 0; i < n; i++) {
         int64_t row = first + tti_source_row(s, raw->row + begin + i, NULL);
         switch (s->scheme) {
@@ -492,6 +529,8 @@ void tti_raw_unpack(const tti_raw *raw, int64_t begin, int64_t n, const ttk_unpa
         case TTI_SCHEME_QUANT:
             unpack_quant(s, l, row, at + i, tensor->cols, to);
             break;
+        case TTI_SCHEME_PANELS:
+            break; /* above */
         }
     }
 }

@@ -19,6 +19,8 @@ uint64_t tti_raw_file_bytes(const tt_tensor *tensor, int64_t row, int64_t n_rows
 void tti_raw_will_need(const tt_model *model, const tt_tensor *tensor, int64_t row, int64_t n_rows);
 /* Of the fetched rows those from begin on, n of them, unpacked into rows [at, at + n) of the arrays. Thread: any. */
 void tti_raw_unpack(const tti_raw *raw, int64_t begin, int64_t n, const ttk_unpacked *to, int64_t at);
+/* Of rows that lie packed: the panel of the n rows from fetched row `begin` on, if they are one, whole; else NULL. Thread: any. */
+const void *tti_raw_panel(const tti_raw *raw, int64_t begin, int64_t n);
 /* In steps of how many rows, a multiple of `unit` or all n_rows, [row, row + n_rows) are fetched so that none takes more than about `bytes`;
  * *bytes_out is what the largest takes. */
 int64_t tti_raw_rows(const tt_tensor *tensor, size_t bytes, int64_t row, int64_t n_rows, int64_t unit, size_t *bytes_out);

@@ -143,5 +143,6 @@ void tti_table_fini(tti_table *table)
     free(table->entry);
     free(table->slot);
     tti_names_fini(&table->names);
+    free(table->panels);
     memset(table, 0, sizeof(*table));
 }

@@ -1,0 +1,81 @@
+#!/bin/sh
+# convert.sh - packed checkpoints: the same bits as the original on any layout, nothing overwritten, nothing left behind, nothing believed.
+set -u
+. "$top_srcdir/tests/cli/lib.sh"
+golden=$top_srcdir/tests/golden
+ids=$top_srcdir/tests/layouts/ids/miniature.txt
+packed=$work/packed
+
+# same LOGITS: the last command worked and wrote the same logits as the original.
+same() {
+    [ "$code" -eq 0 ] && cmp "$work/original.npy" "$work/$1.npy" >/dev/null
+}
+for m in tiny deepseek_v3_fp8 qwen3_moe_gptq llama4_text; do
+    source=$golden/architectures/$m
+    [ $m = tiny ] && source=$model
+    for weights in auto f32 bf16; do
+        name="$m, --weights $weights"
+        rm -rf "$packed"
+        one "$tutti" convert "$source" "$packed" --weights $weights --quiet
+        check "is written" exits 0
+        one "$tutti" score "$source" --ids-file "$ids" --logits "$work/original.npy" --quiet --weights $weights --threads 1
+        check "the original runs" exits 0
+        one "$tutti" score "$packed" --ids-file "$ids" --logits "$work/1.npy" --quiet --threads 2
+        check "the same logits" same 1
+        [ $weights = bf16 ] && continue
+        ranks 3 "$tutti" score "$packed" --ids-file "$ids" --logits "$work/3.npy" --quiet --dp 1 --tp 3 --threads 1
+        check "the same on 3 ranks" same 3
+    done
+done
+
+name="a packed checkpoint"
+rm -rf "$packed"
+one "$tutti" convert "$model" "$packed"
+check "says how much it wrote" err_has '^converted [0-9.]+ MiB in [0-9.]+ s'
+one "$tutti" run "$packed" --chat 'What is hwloc?' -n 8 --quiet --threads 1
+check "has its tokenizer and template" out_has '^hwloc: '
+one "$tutti" convert "$packed" "$work/again" --quiet
+cmp "$packed/model.safetensors" "$work/again/model.safetensors" >"$work/out" 2>&1
+code=$?
+check "converts into itself" exits 0
+one "$tutti" convert "$model" "$packed"
+check "is not overwritten" refused 2 'packed: exists already'
+one "$tutti" run "$packed" --ids 5 -n 1 --quiet --threads 1
+check "nor harmed" exits 0
+one "$tutti" convert "$golden/gguf/deepseek_v3.gguf" "$work/other"
+check "is not made of GGUF" refused 3 'deepseek_v3.gguf: is a GGUF file'
+one "$tutti" convert "$model"
+check "needs a name" refused 2 'convert needs MODEL and OUT'
+
+name="a full disk"
+(
+    trap '' XFSZ # else the signal comes before the error
+    ulimit -f 2000
+    one "$tutti" convert "$model" "$work/full" --quiet
+    check "is an error" refused 1 'full.tmp/model.safetensors: cannot be written'
+    exit $failed
+)
+[ $? -eq 0 ] || failed=$((failed + 1))
+count=$((count + 1))
+check "nothing stays" [ ! -e "$work/full" ]
+check "nor what was begun" [ ! -e "$work/full.tmp" ]
+
+name="a damaged one"
+damage() { # damage FROM TO: of the same length
+    cp "$packed/model.safetensors" "$work/whole"
+    LC_ALL=C sed "s/$1/$2/" "$work/whole" >"$packed/model.safetensors"
+    one "$tutti" run "$packed" --ids 5 -n 1 --quiet --threads 1
+    cp "$work/whole" "$packed/model.safetensors"
+}
+damage '\\"panels\\":1' '\\"panels\\":9'
+check "of another panel layout is named" refused 3 'packed checkpoint of version 1 with panel layout 9.*convert the model again'
+damage '\\"head\\":\[0,4096' '\\"head\\":[0,4095'
+check "of another shape is refused" refused 3 "tensor 'head' is described with another shape"
+damage '\[\\"bf16\\",\\"f32\\"' '[\\"e4m3\\",\\"f32\\"'
+check "of no format is refused" refused 3 'described with a format that cannot be'
+damage '\\"head\\":\[0,' '\\"head\\":[7,'
+check "of no known format is refused" refused 3 "tensor 'head' is described with a format"
+damage '"router.1"' '"rooter.1"'
+check "without a tensor is refused" refused 3 "tensor 'router.1' is missing"
+
+done_testing
