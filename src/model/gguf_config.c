@@ -136,16 +136,14 @@ static tt_status put_heads(const tti_translation *t)
     TT_CHECK(!found || value_width == key_width, TT_ERR_UNSUPPORTED, "%s: attention.value_length %lld differs from attention.key_length %lld",
              tti_show_path(t->path), (long long)value_width, (long long)key_width);
     TT_TRY(tti_gguf_get_int(t, "rope.dimension_count", &rotary, &found));
-    if (found && rotary != key_width) {
-        TT_CHECK(rotary > 0 && rotary < key_width, TT_ERR_FILE, "%s: rope.dimension_count %lld is not within 1 and the %lld of a head",
-                 tti_show_path(t->path), (long long)rotary, (long long)key_width);
-        double part = (double)rotary / (double)key_width;
-        while ((int64_t)((double)key_width * part) < rotary) {
-            part = nextafter(part, 1); /* so that the family's width * part is rotary again */
-        }
-        TT_TRY(tti_gguf_put_real(t, "partial_rotary_factor", part));
+    rotary = found ? rotary : key_width;
+    TT_CHECK(rotary > 0 && rotary <= key_width, TT_ERR_FILE, "%s: rope.dimension_count %lld is not within 1 and the %lld of a head",
+             tti_show_path(t->path), (long long)rotary, (long long)key_width);
+    double part = (double)rotary / (double)key_width;
+    while (part < 1 && (int64_t)((double)key_width * part) < rotary) {
+        part = nextafter(part, 1); /* so that the family's width * part is rotary again */
     }
-    return TT_OK;
+    return tti_gguf_put_real(t, "partial_rotary_factor", part); /* stated always: families have fallbacks of their own */
 }
 
 /* expert_gating_func, which must be what the architecture computes; absent and 0 leave it open. */
@@ -257,10 +255,15 @@ static tt_status finish_deepseek2(tti_translation *t)
 {
     int64_t gating = tti_gguf_int_or(t, "expert_gating_func", GATING_OPEN), groups = tti_gguf_int_or(t, "expert_group_count", 1);
     int64_t dense = tti_gguf_int_or(t, "leading_dense_block_count", 0);
-    char bias[TTI_GGUF_KEY_BYTES];
-    snprintf(bias, sizeof(bias), "blk.%lld.exp_probs_b.bias", (long long)dense);
+    static const char *const endings[] = {".bias", ".weight", ""}; /* as gguf_names.c finds it */
+    bool has_bias = false;
+    for (size_t i = 0; i < sizeof(endings) / sizeof(endings[0]); i++) {
+        char bias[TTI_GGUF_KEY_BYTES];
+        snprintf(bias, sizeof(bias), "blk.%lld.exp_probs_b%s", (long long)dense, endings[i]);
+        has_bias = has_bias || tti_gguf_has_tensor(t, bias);
+    }
     if (gating == GATING_OPEN) { /* files of V2's time do not say */
-        gating = tti_gguf_has_tensor(t, bias) ? GATING_SIGMOID : GATING_SOFTMAX;
+        gating = has_bias ? GATING_SIGMOID : GATING_SOFTMAX;
     }
     TT_CHECK(gating == GATING_SOFTMAX || gating == GATING_SIGMOID, TT_ERR_UNSUPPORTED, "%s: key 'deepseek2.expert_gating_func' is %lld, which is not supported",
              tti_show_path(t->path), (long long)gating);
@@ -320,6 +323,10 @@ static tt_status finish_granitemoe(tti_translation *t)
     bool shared = tti_gguf_int_or(t, "expert_shared_feed_forward_length", 0) > 0;
     json_t *names = json_pack("[s]", shared ? "GraniteMoeSharedForCausalLM" : "GraniteMoeForCausalLM");
     TT_TRY(tti_gguf_put(t, "architectures", names));
+    double width = json_number_value(json_object_get(t->config, "head_dim"));
+    if (!json_object_get(t->config, "attention_multiplier") && width > 0) {
+        TT_TRY(tti_gguf_put_real(t, "attention_multiplier", 1 / sqrt(width))); /* absent here is the usual one, absent there is 1 */
+    }
     return tti_gguf_put_text(t, "model_type", shared ? "granitemoeshared" : "granitemoe");
 }
 

@@ -93,13 +93,19 @@ static tt_status fill_rope(const tti_translation *t, json_t *scaling)
 {
     char name[TTI_GGUF_KEY_BYTES];
     const tti_gguf_key *key = tti_gguf_find_suffix(t, "rope.scaling.type", name);
-    tti_gguf_string type = {"none", 4};
+    tti_gguf_string type = {"linear", 6}; /* what readers of GGUF take an absent type for */
     bool found;
     double factor = 0;
     if (key && !tti_gguf_text(key, &type)) {
         return tti_gguf_wrong(t, name, "a string");
     }
+    TT_TRY(tti_gguf_get_real(t, "rope.scaling.factor", &factor, &found));
+    if (!found) {
+        TT_TRY(tti_gguf_get_real(t, "rope.scale_linear", &factor, &found)); /* of old files */
+    }
     if (tti_gguf_has_tensor(t, "rope_freqs.weight")) {
+        TT_CHECK(!found || factor == 0 || factor == 1, TT_ERR_UNSUPPORTED,
+                 "%s: tensor 'rope_freqs.weight' and a rope.scaling.factor of %g together are not supported", tti_show_path(t->path), factor);
         return put_divisors(t, "rope_freqs.weight", "rope_freqs.weight", scaling);
     }
     if (tti_gguf_has_tensor(t, "rope_factors_long.weight") && tti_gguf_has_tensor(t, "rope_factors_short.weight")) {
@@ -110,11 +116,13 @@ static tt_status fill_rope(const tti_translation *t, json_t *scaling)
     bool none = type.n == 4 && memcmp(type.bytes, "none", 4) == 0;
     TT_CHECK(yarn || linear || none, TT_ERR_UNSUPPORTED, "%s: key '%s' is '%s', which is not supported without its tensors of factors",
              tti_show_path(t->path), name, tti_gguf_show(type).text);
-    TT_TRY(tti_gguf_get_real(t, "rope.scaling.factor", &factor, &found));
     if (none || !found || factor == 0 || (linear && factor == 1)) {
         return TT_OK;
     }
-    return put_factors(t, yarn ? "yarn" : "linear", scaling);
+    TT_TRY(put_factors(t, yarn ? "yarn" : "linear", scaling));
+    TT_CHECK(json_object_set_new(scaling, "factor", json_real(factor)) == 0, TT_ERR_NOMEM, "%s: no memory for its configuration",
+             tti_show_path(t->path));
+    return TT_OK;
 }
 
 tt_status tti_gguf_put_rope(const tti_translation *t)
