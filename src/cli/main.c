@@ -52,7 +52,7 @@ static const command commands[] = {
     {"tokenize",
      "tutti tokenize MODEL [--decode] [--special] [--chat [--text]] [--json | --jsonl]",
      "text on stdin to ids on stdout, or back",
-     "MODEL is a folder with tokenizer.json, or such a file.\n",
+     "MODEL is a folder with tokenizer.json, such a file, or a GGUF file.\n",
      {tti_cli_tokenize_options, tti_cli_general_options, NULL},
      tti_cli_tokenize,
      1,
