@@ -379,8 +379,12 @@ tt_status tti_text_split(tti_run *r, int line, const tti_value *s, const tti_val
                          int64_t max_splits, bool from_right, tti_value *list_out);
 tt_status tti_text_lines(tti_run *r, int line, const tti_value *s, bool keep_ends,
                          tti_value *list_out);
-/* First or last place of part in s at or after byte `from`, or -1. */
-int64_t tti_text_find(const tti_value *s, size_t from, const tti_value *part, bool last);
+/* The first place of part in s at or after byte `from`, and the last in all of s; -1: none. Both
+ * count the bytes that they look at. */
+tt_status tti_text_find(tti_run *r, int line, const tti_value *s, size_t from,
+                        const tti_value *part, int64_t *found_out);
+tt_status tti_text_find_last(tti_run *r, int line, const tti_value *s, const tti_value *part,
+                             int64_t *found_out);
 tt_status tti_text_escape(tti_run *r, int line, const tti_value *s, tti_value *out);
 bool tti_char_is_blank(uint32_t c); /* str.isspace */
 

@@ -47,9 +47,10 @@ static tt_status str_partition(tti_run *r, const tti_call *call, tti_value *out)
     tti_value *three;
     TT_TRY(tti_call_string(call, &call->arg[0], &separator));
     TTI_CHAT_CHECK(separator->n > 0, call->line, "a text is split at an empty separator");
-    TT_TRY(tti_chat_count_bytes(r, call->line, s->n));
     TT_TRY(tti_value_array(r, 3, &three));
-    int64_t found = tti_text_find(s, 0, separator, last);
+    int64_t found;
+    TT_TRY(last ? tti_text_find_last(r, call->line, s, separator, &found)
+                : tti_text_find(r, call->line, s, 0, separator, &found));
     size_t at = (size_t)found;
     three[0] = three[1] = three[2] = tti_value_string("", 0, false);
     if (found < 0) {
@@ -100,9 +101,12 @@ static tt_status str_find(tti_run *r, const tti_call *call, tti_value *out)
     size_t from;
     TT_TRY(tti_call_string(call, &call->arg[0], &wanted));
     TT_TRY(limited(r, call, 1, &part, &from));
-    int64_t found = from == SIZE_MAX ? -1
-                                     : tti_text_find(&part, 0, wanted,
-                                                     (call->builtin->variant & FIND_LAST) != 0);
+    int64_t found = -1;
+    if (from != SIZE_MAX) {
+        TT_TRY(call->builtin->variant & FIND_LAST
+                   ? tti_text_find_last(r, call->line, &part, wanted, &found)
+                   : tti_text_find(r, call->line, &part, 0, wanted, &found));
+    }
     TTI_CHAT_CHECK(found >= 0 || !(call->builtin->variant & FIND_OR_FAIL), call->line,
                    "a text is not found in a string");
     if (found >= 0) { /* in characters */
@@ -124,9 +128,11 @@ static tt_status str_count(tti_run *r, const tti_call *call, tti_value *out)
     if (wanted->n == 0 && from != SIZE_MAX) {
         count = (int64_t)tti_text_n_chars(&part) + 1;
     } else if (from != SIZE_MAX) {
-        while ((found = tti_text_find(&part, at, wanted, false)) >= 0) {
+        TT_TRY(tti_text_find(r, call->line, &part, 0, wanted, &found));
+        while (found >= 0) {
             count++;
             at = (size_t)found + wanted->n;
+            TT_TRY(tti_text_find(r, call->line, &part, at, wanted, &found));
         }
     }
     *out = tti_value_integer(count);

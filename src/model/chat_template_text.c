@@ -1,5 +1,6 @@
 /* chat_template_text.c - what strings can do, by characters, with the marks of their bytes kept:
  * a byte of the result is a message's if the byte it comes from was. */
+#define _GNU_SOURCE /* memmem */
 #include "chat_template_internal.h"
 #include <utf8proc.h>
 
@@ -276,31 +277,55 @@ tt_status tti_text_case(tti_run *r, int line, const tti_value *s, tti_case how, 
 }
 
 /* ---- finding ---- */
-int64_t tti_text_find(const tti_value *s, size_t from, const tti_value *part, bool last)
+/* memmem takes time linear in both lengths. */
+static const char *search(const char *text, size_t n, const tti_value *part)
 {
-    const char *text = s->as.string.text;
-    int64_t found = -1;
-    if (from > s->n || part->n > s->n - from) {
-        return -1;
+    return memmem(text, n, part->as.string.text, part->n);
+}
+
+tt_status tti_text_find(tti_run *r, int line, const tti_value *s, size_t from,
+                        const tti_value *part, int64_t *found_out)
+{
+    *found_out = from <= s->n && part->n == 0 ? (int64_t)from : -1;
+    if (part->n == 0 || from > s->n || part->n > s->n - from) {
+        return TT_OK;
     }
-    if (part->n == 0) {
-        return (int64_t)(last ? s->n : from);
+    const char *hit = search(s->as.string.text + from, s->n - from, part);
+    size_t end = hit ? (size_t)(hit - s->as.string.text) + part->n : s->n;
+    *found_out = hit ? (int64_t)(end - part->n) : -1;
+    return tti_chat_count_bytes(r, line, end - from);
+}
+
+/* Whether part stands in the last n bytes is true for all n above some number, which is found by
+ * doubling and then halving: nothing near the end costs what is far from it, and places that
+ * overlap, of which there may be as many as bytes, are not gone through one by one. */
+tt_status tti_text_find_last(tti_run *r, int line, const tti_value *s, const tti_value *part,
+                             int64_t *found_out)
+{
+    const char *text = s->as.string.text, *hit = NULL;
+    size_t without = part->n, n; /* no place begins in the last `without` - 1 bytes */
+    *found_out = part->n == 0 ? (int64_t)s->n : -1;
+    if (part->n == 0 || part->n > s->n) {
+        return TT_OK;
     }
-    size_t end = s->n - part->n;
-    for (size_t at = from; at <= end; at++) {
-        const char *hit = memchr(text + at, part->as.string.text[0], end - at + 1);
-        if (!hit) {
-            break;
+    for (n = part->n; !hit; n = n > s->n / 2 ? s->n : 2 * n) {
+        TT_TRY(tti_chat_count_bytes(r, line, n));
+        hit = search(text + s->n - n, n, part);
+        if (!hit && n == s->n) {
+            return TT_OK;
         }
-        at = (size_t)(hit - text);
-        if (memcmp(hit, part->as.string.text, part->n) == 0) {
-            found = (int64_t)at;
-            if (!last) {
-                break;
-            }
-        }
+        without = hit ? without : n + 1;
     }
-    return found;
+    /* hit begins the last n bytes that hold one; `without` is the least that may. */
+    while ((n = s->n - (size_t)(hit - text)) > without) {
+        size_t middle = without + (n - without) / 2;
+        TT_TRY(tti_chat_count_bytes(r, line, middle));
+        const char *later = search(text + s->n - middle, middle, part);
+        hit = later ? later : hit;
+        without = later ? without : middle + 1;
+    }
+    *found_out = (int64_t)(hit - text);
+    return TT_OK;
 }
 
 /* An empty `from` stands before each character and at the end. */
@@ -332,7 +357,8 @@ static tt_status replace_into(tti_run *r, int line, const tti_value *s, const tt
         return spread(r, line, s, to, count, sink);
     }
     while (count != 0) {
-        int64_t found = tti_text_find(s, at, from, false);
+        int64_t found;
+        TT_TRY(tti_text_find(r, line, s, at, from, &found));
         if (found < 0) {
             break;
         }
@@ -350,8 +376,9 @@ tt_status tti_text_replace(tti_run *r, int line, const tti_value *s, const tti_v
                            const tti_value *to, int64_t count, tti_value *out)
 {
     tti_sink sink = {0};
-    TT_TRY(tti_chat_count_bytes(r, line, s->n));
-    if (from->n && tti_text_find(s, 0, from, false) < 0) {
+    int64_t found;
+    TT_TRY(tti_text_find(r, line, s, 0, from, &found));
+    if (found < 0) {
         *out = *s;
         return TT_OK;
     }
@@ -414,8 +441,12 @@ static tt_status split_left(tti_run *r, int line, const tti_value *s, const tti_
                             int64_t most, parts *p)
 {
     size_t at = 0;
-    int64_t found;
-    while (most != 0 && (found = tti_text_find(s, at, separator, false)) >= 0) {
+    while (most != 0) {
+        int64_t found;
+        TT_TRY(tti_text_find(r, line, s, at, separator, &found));
+        if (found < 0) {
+            break;
+        }
         TT_TRY(add_part(r, line, p, s, at, (size_t)found));
         at = (size_t)found + separator->n;
         most -= most > 0;
@@ -430,8 +461,7 @@ static tt_status split_right(tti_run *r, int line, const tti_value *s, const tti
     tti_value left = *s;
     int64_t found;
     while (most != 0) {
-        TT_TRY(tti_chat_count_bytes(r, line, left.n));
-        found = tti_text_find(&left, 0, separator, true);
+        TT_TRY(tti_text_find_last(r, line, &left, separator, &found));
         if (found < 0) {
             break;
         }

@@ -431,8 +431,9 @@ tt_status tti_value_contains(tti_run *r, int line, const tti_value *box, const t
     if (box->kind == TTI_STRING) {
         TTI_CHAT_CHECK(item->kind == TTI_STRING, line,
                        "a value of type %s is looked for in a string", tti_value_type(item));
-        TT_TRY(tti_chat_count_bytes(r, line, box->n));
-        *out = tti_text_find(box, 0, item, false) >= 0;
+        int64_t found;
+        TT_TRY(tti_text_find(r, line, box, 0, item, &found));
+        *out = found >= 0;
         return TT_OK;
     }
     if (box->kind == TTI_DICT) {

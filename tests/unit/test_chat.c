@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include "../../src/model/chat_template.h"
 
 static tt_ids chat(const tt_tokenizer *tokenizer, const tt_chat_message *messages, size_t n)
 {
@@ -489,6 +491,90 @@ static void hostile_templates_end(void **state)
     json_decref(root);
 }
 
+/* The status of a template that is rendered with these limits; *text_out is its text. */
+static tt_status render_alone(const char *source, json_t *variables, int64_t max_steps,
+                              tt_text *text)
+{
+    tt_text mark = {0};
+    tti_chat_input input = {.variables = variables, .limits = {.max_steps = max_steps}};
+    tt_status st = tti_chat_render(source, strlen(source), &input, text, &mark);
+    tt_text_fini(&mark);
+    return st;
+}
+
+/* Nested loops over both texts would take minutes for each. */
+static void searches_take_linear_time(void **state)
+{
+    (void)state;
+    enum { MAX_SECONDS = 10 };
+    static const char *const rows[][2] = {
+        {"{{ t.find(p) }}", "-1"},
+        {"{{ t.rfind(q) }}", "-1"},
+        {"{{ t.rfind(a) }}", "1000000"},
+        {"{{ p in t }}", "False"},
+        {"{{ t.count(p) }}", "0"},
+        {"{{ t.replace(p, '') | length }}", "2000000"},
+        {"{{ t.split(p) | length }}", "1"},
+        {"{{ t.rsplit(q, 1) | length }}", "1"},
+        {"{{ t.partition(p)[0] | length }}", "2000000"},
+        {"{{ t.rpartition(q)[2] | length }}", "2000000"},
+    };
+    json_t *variables = json_object();
+    clock_t start = clock();
+    for (size_t k = 0; k < sizeof(rows) / sizeof(rows[0]); k++) {
+        char source[512];
+        tt_text text = {0};
+        snprintf(source, sizeof(source),
+                 "{%% set t = 'a' * 2000000 %%}{%% set a = 'a' * 1000000 %%}"
+                 "{%% set p = a ~ 'b' %%}{%% set q = 'b' ~ a %%}%s",
+                 rows[k][0]);
+        if (render_alone(source, variables, 0, &text) != TT_OK) {
+            fail_msg("%s: %s", rows[k][0], tt_status_message());
+        }
+        if (strcmp(text.bytes, rows[k][1]) != 0) {
+            fail_msg("%s gives \"%s\", not \"%s\"", rows[k][0], text.bytes, rows[k][1]);
+        }
+        tt_text_fini(&text);
+        assert_true((clock() - start) / CLOCKS_PER_SEC < MAX_SECONDS);
+    }
+    json_decref(variables);
+}
+
+/* First and last place, against trying every place. */
+static void searches_find_what_brute_force_finds(void **state)
+{
+    (void)state;
+    enum { CASES = 2000, TEXT = 40, PART = 6 };
+    uint32_t random = 1;
+    for (int k = 0; k < CASES; k++) {
+        char text[TEXT + 1] = {0}, part[PART + 1] = {0}, wanted[64];
+        size_t n_text = 0, n_part = 0;
+        random = random * 1664525u + 1013904223u;
+        n_text = (random >> 8) % (TEXT + 1);
+        n_part = (random >> 20) % (PART + 1);
+        for (size_t i = 0; i < n_text + n_part; i++) {
+            random = random * 1664525u + 1013904223u;
+            *(i < n_text ? &text[i] : &part[i - n_text]) = (random >> 16) % 4 ? 'a' : 'b';
+        }
+        int first = -1, last = -1;
+        for (size_t i = 0; i + n_part <= n_text; i++) {
+            bool here = memcmp(text + i, part, n_part) == 0;
+            first = here && first < 0 ? (int)i : first;
+            last = here ? (int)i : last;
+        }
+        json_t *variables = json_pack("{s:s, s:s}", "t", text, "p", part);
+        tt_text got = {0};
+        assert_int_equal(render_alone("{{ t.find(p) }} {{ t.rfind(p) }}", variables, 0, &got),
+                         TT_OK);
+        snprintf(wanted, sizeof(wanted), "%d %d", first, last);
+        if (strcmp(got.bytes, wanted) != 0) {
+            fail_msg("\"%s\" in \"%s\": %s, not %s", part, text, got.bytes, wanted);
+        }
+        tt_text_fini(&got);
+        json_decref(variables);
+    }
+}
+
 static void named_templates_and_the_file_are_found(void **state)
 {
     (void)state;
@@ -542,6 +628,8 @@ int main(void)
         cmocka_unit_test(templates_say_what_jinja_says),
         cmocka_unit_test(faults_are_named_with_their_line),
         cmocka_unit_test(hostile_templates_end),
+        cmocka_unit_test(searches_take_linear_time),
+        cmocka_unit_test(searches_find_what_brute_force_finds),
         cmocka_unit_test(named_templates_and_the_file_are_found),
         cmocka_unit_test(broken_utf8_in_a_message_is_text_too),
     };
