@@ -9,7 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_MESSAGES = 100000 }; /* of one conversation; far above any context */
+enum {
+    MAX_MESSAGES = 100000, /* of one conversation; far above any context */
+    MAX_ARGUMENTS = 256    /* chat_template_kwargs; templates know a few */
+};
 
 /* ---- the variables of the template ---- */
 static tt_status check_messages(const json_t *messages)
@@ -79,6 +82,9 @@ static tt_status take_arguments(const json_t *request, json_t *variables)
     json_t *value;
     TT_CHECK(!arguments || json_is_object(arguments) || json_is_null(arguments), TT_ERR_REQUEST,
              "\"chat_template_kwargs\" must be an object");
+    TT_CHECK(json_object_size(arguments) <= MAX_ARGUMENTS, TT_ERR_REQUEST,
+             "\"chat_template_kwargs\" has %zu variables; %d are allowed",
+             json_object_size(arguments), MAX_ARGUMENTS);
     json_object_foreach((json_t *)(uintptr_t)arguments, key, value)
     {
         TT_CHECK(!is_own_key(key), TT_ERR_REQUEST,
@@ -108,27 +114,52 @@ static tt_status make_variables(const json_t *request, json_t *variables)
 
 /* Many templates treat a role that they do not know as the last one they do know: a misspelt one would go unnoticed. So a role
  * must be one that the field uses, or one that the template names. */
+static bool is_named(const char *role, size_t n, const char *source, size_t n_source)
+{
+    for (size_t i = 0; n > 0 && n_source >= n + 2 && i <= n_source - n - 2; i++) {
+        const char *c = source + i;
+        if ((c[0] == '\'' || c[0] == '"') && c[n + 1] == c[0] && memcmp(c + 1, role, n) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool is_among(const char *role, const char *const *list, size_t n)
+{
+    for (size_t k = 0; k < n; k++) {
+        if (strcmp(role, list[k]) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The template is gone through once for each role, not for each message; and roles of its own are few. */
 static tt_status check_roles(const json_t *messages, const char *source, size_t n_source)
 {
-    static const char *const known[] = {"system", "developer", "user", "assistant", "tool",
+    enum { MAX_OWN_ROLES = 16, MAX_ROLE_BYTES = 64 };
+    static const char *const known[] = {"user", "assistant", "tool", "system", "developer",
                                         "function", "observation", "ipython", "environment"};
-    size_t i;
+    const char *own[MAX_OWN_ROLES] = {NULL};
+    size_t i, n_own = 0;
     json_t *message;
     json_array_foreach(messages, i, message)
     {
         const char *role = json_string_value(json_object_get(message, "role"));
         size_t n = strlen(role);
-        bool found = false;
-        for (size_t k = 0; !found && k < sizeof(known) / sizeof(known[0]); k++) {
-            found = strcmp(role, known[k]) == 0;
+        if (is_among(role, known, sizeof(known) / sizeof(known[0])) || is_among(role, own, n_own)) {
+            continue;
         }
-        for (const char *c = source; n > 0 && !found && (size_t)(source + n_source - c) >= n + 2; c++) {
-            found = (c[0] == '\'' || c[0] == '"') && memcmp(c + 1, role, n) == 0 && c[n + 1] == c[0];
-        }
-        TT_CHECK(found, TT_ERR_REQUEST,
+        TT_CHECK(n <= MAX_ROLE_BYTES && is_named(role, n, source, n_source), TT_ERR_REQUEST,
                  "message %zu has the role '%s': the template does not name it, and it is none of "
                  "system, user, assistant, tool, ...",
                  i + 1, tti_show(role).text);
+        TT_CHECK(n_own < MAX_OWN_ROLES, TT_ERR_REQUEST,
+                 "message %zu has the role '%s': there are more than %d roles beside system, user, "
+                 "assistant, tool, ...",
+                 i + 1, tti_show(role).text, MAX_OWN_ROLES);
+        own[n_own++] = role;
     }
     return TT_OK;
 }

@@ -16,16 +16,26 @@ enum {
 static tt_status run_body(tti_run *r, const tti_node *node);
 
 /* ---- names ---- */
-tt_status tti_chat_define(tti_run *r, tti_scope *scope, tti_string name, const tti_value *value)
+/* A list of names was gone along. Those of templates are short, and cost nothing more. */
+static tt_status count_names(tti_run *r, int line, size_t n)
+{
+    enum { NAMES_PER_STEP = 16 };
+    return tti_chat_count(r, line, n / NAMES_PER_STEP);
+}
+
+tt_status tti_chat_define(tti_run *r, int line, tti_scope *scope, tti_string name,
+                          const tti_value *value)
 {
     void *memory;
-    for (tti_variable *v = scope->first; v; v = v->next) {
+    size_t n = 0;
+    for (tti_variable *v = scope->first; v; v = v->next, n++) {
         if (v->name.n == name.n && memcmp(v->name.text, name.text, name.n) == 0) {
             v->value = *value;
             v->is_set = true;
-            return TT_OK;
+            return count_names(r, line, n);
         }
     }
+    TT_TRY(count_names(r, line, n));
     TT_TRY(tti_chat_alloc(&r->arena, sizeof(tti_variable), &memory));
     tti_variable *variable = memory;
     *variable = (tti_variable){.name = name, .value = *value, .is_set = true, .next = scope->first};
@@ -33,17 +43,17 @@ tt_status tti_chat_define(tti_run *r, tti_scope *scope, tti_string name, const t
     return TT_OK;
 }
 
-const tti_value *tti_chat_lookup(const tti_run *r, tti_string name)
+tt_status tti_chat_lookup(tti_run *r, int line, tti_string name, const tti_value **found_out)
 {
-    for (const tti_scope *s = r->scope; s; s = s->outer) {
-        for (const tti_variable *v = s->first; v; v = v->next) {
+    size_t n = 0;
+    *found_out = NULL;
+    for (const tti_scope *s = r->scope; s && !*found_out; s = s->outer) {
+        for (const tti_variable *v = s->first; v && !*found_out; v = v->next, n++) {
             bool same = v->name.n == name.n && memcmp(v->name.text, name.text, name.n) == 0;
-            if (same && v->is_set) {
-                return &v->value;
-            }
+            *found_out = same && v->is_set ? &v->value : NULL;
         }
     }
-    return NULL;
+    return count_names(r, line, n);
 }
 
 /* Scopes outlive their block where a macro was defined in it, so they lie in the arena. */
@@ -59,22 +69,25 @@ static tt_status open_scope(tti_run *r, tti_scope *outer)
 
 /* A scope for the next round of a loop: the one of the last round, emptied, unless a macro may
  * still look into it. *n_macros_io: how many there were. */
-static tt_status next_round(tti_run *r, tti_scope *outer, size_t round, int64_t *n_macros_io)
+static tt_status next_round(tti_run *r, int line, tti_scope *outer, size_t round,
+                            int64_t *n_macros_io)
 {
+    size_t n = 0;
     if (round == 0 || r->n_macros != *n_macros_io) {
         *n_macros_io = r->n_macros;
         return open_scope(r, outer);
     }
-    for (tti_variable *v = r->scope->first; v; v = v->next) {
+    for (tti_variable *v = r->scope->first; v; v = v->next, n++) {
         v->is_set = false;
     }
-    return TT_OK;
+    return count_names(r, line, n);
 }
 
 static tt_status assign_attribute(tti_run *r, int line, const tti_target *target,
                                   const tti_value *value)
 {
-    const tti_value *object = tti_chat_lookup(r, target->name);
+    const tti_value *object;
+    TT_TRY(tti_chat_lookup(r, line, target->name, &object));
     TTI_CHAT_CHECK(object && object->kind == TTI_NAMESPACE, line,
                    "\"%.*s\" is no namespace, so nothing in it can be set",
                    tti_chat_shown(target->name.n), target->name.text);
@@ -93,7 +106,7 @@ static tt_status assign_one(tti_run *r, int line, const tti_target *target, cons
     if (target->attribute.n) {
         return assign_attribute(r, line, target, value);
     }
-    return tti_chat_define(r, r->scope, target->name, value);
+    return tti_chat_define(r, line, r->scope, target->name, value);
 }
 
 /* Nested targets are as deep as the parser let them. */
@@ -159,6 +172,7 @@ static tt_status bind_parameters(tti_run *r, int line, const tti_node *node, con
     const tti_value *given_caller = find_keyword(args, caller);
     size_t k = 0, used = 0;
     for (const tti_target *t = node->target; t; t = t->next, k++) {
+        TT_TRY(count_names(r, line, args->n_keywords));
         const tti_value *named = find_keyword(args, t->name);
         tti_value value = tti_value_undefined(t->name, NULL);
         TTI_CHAT_CHECK(!named || k >= args->n, line, "\"%.*s\" of a macro is given twice",
@@ -169,14 +183,14 @@ static tt_status bind_parameters(tti_run *r, int line, const tti_node *node, con
         } else if (t->value) {
             TT_TRY(tti_chat_evaluate(r, t->value, &value));
         }
-        TT_TRY(tti_chat_define(r, r->scope, t->name, &value));
+        TT_TRY(tti_chat_define(r, line, r->scope, t->name, &value));
     }
     TTI_CHAT_CHECK(args->n <= k, line, "the macro \"%.*s\" takes %zu arguments, not %zu",
                    tti_chat_shown(node->text.n), node->text.text, k, args->n);
     TTI_CHAT_CHECK(used + (given_caller != NULL) >= args->n_keywords, line,
                    "the macro \"%.*s\" is given an argument that it does not have",
                    tti_chat_shown(node->text.n), node->text.text);
-    return given_caller ? tti_chat_define(r, r->scope, caller, given_caller) : TT_OK;
+    return given_caller ? tti_chat_define(r, line, r->scope, caller, given_caller) : TT_OK;
 }
 
 tt_status tti_chat_call_macro(tti_run *r, int line, const tti_macro *macro, const tti_args *args,
@@ -227,7 +241,7 @@ static tt_status filter_items(tti_run *r, const tti_node *node, const tti_value 
     int64_t n_macros = 0;
     TT_TRY(tti_value_array(r, *n_io, &chosen));
     for (size_t k = 0; k < *n_io; k++) {
-        TT_TRY(next_round(r, outer, k, &n_macros));
+        TT_TRY(next_round(r, node->line, outer, k, &n_macros));
         TT_TRY(assign(r, node->line, node->target, node->unpack, &(*item_io)[k]));
         TT_TRY(tti_chat_evaluate(r, node->where, &truth));
         if (tti_value_is_true(&truth)) {
@@ -248,8 +262,8 @@ static tt_status run_rounds(tti_run *r, const tti_node *node, tti_loop *loop)
     int64_t n_macros = 0;
     for (; loop->round < loop->n; loop->round++) {
         TT_TRY(tti_chat_count(r, node->line, 1));
-        TT_TRY(next_round(r, outer, loop->round, &n_macros));
-        TT_TRY(tti_chat_define(r, r->scope, name, &value));
+        TT_TRY(next_round(r, node->line, outer, loop->round, &n_macros));
+        TT_TRY(tti_chat_define(r, node->line, r->scope, name, &value));
         TT_TRY(assign(r, node->line, node->target, node->unpack, &loop->item[loop->round]));
         TT_TRY(run_body(r, node->body));
         bool stop = r->jump == TTI_JUMP_BREAK;
@@ -321,7 +335,7 @@ static tt_status run_macro(tti_run *r, const tti_node *node)
 {
     tti_value macro;
     TT_TRY(make_macro(r, node, &macro));
-    return tti_chat_define(r, r->scope, node->text, &macro);
+    return tti_chat_define(r, node->line, r->scope, node->text, &macro);
 }
 
 static tt_status run_call(tti_run *r, const tti_node *node)
@@ -350,7 +364,7 @@ static tt_status run_scope(tti_run *r, const tti_node *node)
         tti_value value;
         r->scope = outer;
         TT_TRY(tti_chat_evaluate(r, t->value, &value));
-        TT_TRY(tti_chat_define(r, inner, t->name, &value));
+        TT_TRY(tti_chat_define(r, node->line, inner, t->name, &value));
     }
     r->scope = inner;
     TT_TRY(run_body(r, node->body));
@@ -417,21 +431,23 @@ static tt_status run_body(tti_run *r, const tti_node *node)
 /* ---- the whole ---- */
 static tt_status define_globals(tti_run *r, const tti_chat_input *input)
 {
+    enum { FIRST_LINE = 1 };
     tti_value variables;
     for (size_t k = 0; k < input->n_tokens; k++) {
         const tti_chat_token *token = &input->token[k];
         if (token->text) {
             tti_value text = tti_value_word(token->text);
-            TT_TRY(tti_chat_define(r, &r->globals, (tti_string){token->name, strlen(token->name)},
-                                   &text));
+            TT_TRY(tti_chat_define(r, FIRST_LINE, &r->globals,
+                                   (tti_string){token->name, strlen(token->name)}, &text));
         }
     }
     TT_CHECK(json_is_object(input->variables), TT_ERR_ARG, "tti_chat_render: no variables");
     TT_TRY(tti_value_from_json(r, input->variables, &variables));
     for (size_t k = 0; k < variables.as.dict->n; k++) {
         const tti_entry *entry = &variables.as.dict->entry[k];
-        TT_TRY(tti_chat_define(
-            r, &r->globals, (tti_string){entry->key.as.string.text, entry->key.n}, &entry->value));
+        TT_TRY(tti_chat_define(r, FIRST_LINE, &r->globals,
+                               (tti_string){entry->key.as.string.text, entry->key.n},
+                               &entry->value));
     }
     return TT_OK;
 }

@@ -544,13 +544,15 @@ static tt_status evaluate_attribute(tti_run *r, const tti_expr *expr, tti_value 
     return tti_chat_attribute(r, expr->line, &object, expr->name, out);
 }
 
-static void look_up(const tti_run *r, const tti_expr *expr, tti_value *out)
+static tt_status look_up(tti_run *r, const tti_expr *expr, tti_value *out)
 {
-    const tti_value *found = tti_chat_lookup(r, expr->name);
+    const tti_value *found;
+    TT_TRY(tti_chat_lookup(r, expr->line, expr->name, &found));
     const tti_builtin *function = found ? NULL : tti_builtin_find(tti_chat_functions, expr->name);
     *out = found      ? *found
            : function ? (tti_value){.kind = TTI_FUNCTION, .as.function = function}
                       : tti_value_undefined(expr->name, NULL);
+    return TT_OK;
 }
 
 static tt_status evaluate_inner(tti_run *r, const tti_expr *expr, tti_value *out)
@@ -607,8 +609,7 @@ tt_status tti_chat_evaluate(tti_run *r, const tti_expr *expr, tti_value *out)
         *out = tti_value_none();
         return TT_OK;
     case TTI_EXPR_NAME:
-        look_up(r, expr, out);
-        return TT_OK;
+        return look_up(r, expr, out);
     default:
         break;
     }

@@ -450,7 +450,9 @@ tt_status tti_chat_evaluate_call_with(tti_run *r, const tti_expr *expr, const tt
                                       tti_value *out);
 tt_status tti_chat_call_macro(tti_run *r, int line, const tti_macro *macro, const tti_args *args,
                               tti_value *out);
-tt_status tti_chat_define(tti_run *r, tti_scope *scope, tti_string name, const tti_value *value);
-const tti_value *tti_chat_lookup(const tti_run *r, tti_string name);
+/* Both count the names that they go along. *found_out is NULL where there is none. */
+tt_status tti_chat_define(tti_run *r, int line, tti_scope *scope, tti_string name,
+                          const tti_value *value);
+tt_status tti_chat_lookup(tti_run *r, int line, tti_string name, const tti_value **found_out);
 
 #endif

@@ -575,6 +575,102 @@ static void searches_find_what_brute_force_finds(void **state)
     }
 }
 
+/* Names are a list: going along it is counted, and what a request may add to it is limited. */
+static void many_names_cannot_hide_their_work(void **state)
+{
+    (void)state;
+    enum { NAMES = 4000, ROUNDS = 1000, ALLOWED = 256 };
+    static const char source[] = "{% for i in range(1000) %}{{ absent }}{% endfor %}";
+    json_t *variables = json_object(), *few = json_object();
+    for (int k = 0; k < NAMES; k++) {
+        char name[32];
+        snprintf(name, sizeof(name), "name%d", k);
+        json_object_set_new(variables, name, json_integer(k));
+    }
+    json_object_set_new(few, "name1", json_integer(1));
+    tt_text text = {0};
+    const int64_t steps = 20 * ROUNDS, define_steps = (int64_t)NAMES * NAMES / 8;
+    assert_int_equal(render_alone(source, few, steps, &text), TT_OK);
+    assert_int_equal(render_alone("x", variables, define_steps, &text), TT_OK);
+    assert_int_equal(render_alone("x", variables, steps, &text), TT_ERR_REQUEST);
+    assert_non_null(strstr(tt_status_message(), "steps"));
+    /* 1000 look-ups in 4000 names: a quarter of a million steps beside the definitions. */
+    assert_int_equal(render_alone(source, variables, NAMES * (int64_t)NAMES / 32 + 100000, &text),
+                     TT_ERR_REQUEST);
+    assert_non_null(strstr(tt_status_message(), "steps"));
+    tt_text_fini(&text);
+
+    json_t *root = golden_json("small-qwen3/tokenizer.json");
+    tt_tokenizer *tokenizer = make_tokenizer(root, NULL, "{{ messages[0].content }}");
+    for (int n = ALLOWED; n <= ALLOWED + 1; n++) {
+        json_t *arguments = json_object();
+        for (int k = 0; k < n; k++) {
+            char name[32];
+            snprintf(name, sizeof(name), "name%d", k);
+            json_object_set_new(arguments, name, json_integer(k));
+        }
+        json_t *request = json_pack("{s:[{s:s, s:s}], s:o}", "messages", "role", "user", "content",
+                                    "x", "chat_template_kwargs", arguments);
+        char *json = json_dumps(request, 0);
+        tt_ids ids = {0};
+        assert_int_equal(tt_tokenizer_encode_chat_json(tokenizer, json, strlen(json), &ids),
+                         n <= ALLOWED ? TT_OK : TT_ERR_REQUEST);
+        assert_true(n <= ALLOWED || strstr(tt_status_message(), "has 257 variables; 256 are allowed"));
+        tt_ids_fini(&ids);
+        free(json);
+        json_decref(request);
+    }
+    tt_tokenizer_destroy(&tokenizer);
+    json_decref(root);
+    json_decref(few);
+    json_decref(variables);
+}
+
+/* 100000 messages in a role that stands at the end of a long template would each go through it:
+ * about a minute. */
+static void roles_are_looked_for_once(void **state)
+{
+    (void)state;
+    enum { MESSAGES = 100000, OWN = 16, SPACES = 1000000, MAX_SECONDS = 10 };
+    char name[OWN + 1][16];
+    tt_text source = {0};
+    tt_chat_message *messages = calloc(MESSAGES, sizeof(*messages));
+    assert_non_null(messages);
+    for (int i = 0; i < SPACES / 10; i++) {
+        assert_int_equal(tt_text_append(&source, "{#       #}", 11), TT_OK);
+    }
+    for (int k = 0; k <= OWN; k++) {
+        char use[48];
+        snprintf(name[k], sizeof(name[k]), "role%d", k);
+        int n = snprintf(use, sizeof(use), "{%% if x == '%s' %%}{%% endif %%}", name[k]);
+        assert_int_equal(tt_text_append(&source, use, (size_t)n), TT_OK);
+    }
+    assert_int_equal(tt_text_append(&source, "ok", 2), TT_OK);
+    for (int i = 0; i < MESSAGES; i++) {
+        messages[i] = (tt_chat_message){name[i % OWN], ""};
+    }
+    json_t *root = golden_json("small-qwen3/tokenizer.json");
+    tt_tokenizer *tokenizer = make_tokenizer(root, NULL, source.bytes);
+    tt_ids ids = {0};
+    clock_t start = clock();
+    if (tt_tokenizer_encode_chat(tokenizer, messages, MESSAGES, &ids) != TT_OK) {
+        fail_msg("%s", tt_status_message());
+    }
+    assert_true((clock() - start) / CLOCKS_PER_SEC < MAX_SECONDS);
+    /* One role more than are allowed, and one that the template does not name. */
+    messages[MESSAGES - 1].role = name[OWN];
+    assert_int_equal(tt_tokenizer_encode_chat(tokenizer, messages, MESSAGES, &ids), TT_ERR_REQUEST);
+    assert_non_null(strstr(tt_status_message(), "message 100000 has the role 'role16': there are more than 16"));
+    messages[MESSAGES - 1].role = "role";
+    assert_int_equal(tt_tokenizer_encode_chat(tokenizer, messages, MESSAGES, &ids), TT_ERR_REQUEST);
+    assert_non_null(strstr(tt_status_message(), "does not name it"));
+    tt_ids_fini(&ids);
+    tt_tokenizer_destroy(&tokenizer);
+    tt_text_fini(&source);
+    free(messages);
+    json_decref(root);
+}
+
 static void named_templates_and_the_file_are_found(void **state)
 {
     (void)state;
@@ -630,6 +726,8 @@ int main(void)
         cmocka_unit_test(hostile_templates_end),
         cmocka_unit_test(searches_take_linear_time),
         cmocka_unit_test(searches_find_what_brute_force_finds),
+        cmocka_unit_test(many_names_cannot_hide_their_work),
+        cmocka_unit_test(roles_are_looked_for_once),
         cmocka_unit_test(named_templates_and_the_file_are_found),
         cmocka_unit_test(broken_utf8_in_a_message_is_text_too),
     };
