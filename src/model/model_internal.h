@@ -135,7 +135,7 @@ typedef struct tti_entry {
     const char *name;
     const tti_dtype_info *dtype;
     int n_dims; /* may be above TTI_MAX_DIMS: then dim holds the first ones */
-    int64_t dim[TTI_MAX_DIMS];
+    int64_t dim[TTI_MAX_DIMS]; /* >= 0; the product of all that are not 0 is an int64_t */
     int file_id;
     uint64_t offset, bytes; /* from the start of the file */
     bool found;             /* false: the index lists it, its file was not read yet */

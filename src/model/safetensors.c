@@ -52,13 +52,14 @@ static const tti_dtype_info *find_dtype(const char *name)
     return NULL;
 }
 
-/* Product of the dimensions; false if one is no size or the product leaves 64 bits. */
+/* Product of the dimensions; false if one is no size or the product leaves 64 bits, a zero among
+ * them or not: so whoever multiplies some of them later cannot overflow. */
 static bool shape_elements(const json_t *shape, tti_entry *entry, uint64_t *elements_out)
 {
     size_t i;
     json_t *value;
     uint64_t elements = 1;
-    bool zero = false, overflow = false;
+    bool zero = false;
     entry->n_dims = (int)json_array_size(shape);
     json_array_foreach(shape, i, value)
     {
@@ -69,16 +70,14 @@ static bool shape_elements(const json_t *shape, tti_entry *entry, uint64_t *elem
         if (i < TTI_MAX_DIMS) {
             entry->dim[i] = (int64_t)dim;
         }
-        if (dim == 0) {
-            zero = true;
-        } else if (elements > UINT64_MAX / dim) {
-            overflow = true;
-        } else {
-            elements *= dim;
+        zero = zero || dim == 0;
+        if (dim > 0 && elements > INT64_MAX / dim) {
+            return false;
         }
+        elements *= dim > 0 ? dim : 1;
     }
     *elements_out = zero ? 0 : elements;
-    return zero || !overflow;
+    return true;
 }
 
 /* One member of the header into entry; offset is still relative to the data area of data_bytes. */
