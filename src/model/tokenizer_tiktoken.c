@@ -87,6 +87,8 @@ static tt_status read_line(const char *path, size_t number, const char *line, si
                  TTI_TOKEN_ID_LIMIT);
         rank = (rank < 0 ? 0 : rank * 10) + (line[i] - '0');
     }
+    TT_CHECK(rank < TTI_TOKEN_ID_LIMIT, TT_ERR_FILE,
+             "%s line %zu: the rank is not a number below %d", path, number, TTI_TOKEN_ID_LIMIT);
     TT_CHECK(rank >= 0, TT_ERR_FILE, "%s line %zu is not a token and its rank", path, number);
     bool is_good;
     TT_TRY(mark_start(text));

@@ -738,6 +738,7 @@ static void odd_tiktoken_files_are_refused(void **state)
         {"YQ== 0\nYg== 1 2", NULL, "line 2"},
         {"YQ== 0\nYg== -1", NULL, "line 2"},
         {"YQ== 99999999999999999999", NULL, "line 1"},
+        {"YQ== 99999999", NULL, "line 1: the rank is not a number below 16777216"},
         {"YQ== 999999", NULL, "reserved_token_1000000"},
         {"Y*== 0", NULL, "base64"},
         {"YQ= 0", NULL, "base64"},
