@@ -222,7 +222,7 @@ static void given_templates_give_what_jinja_gives(void **state)
     folder = getenv("TUTTI_TEMPLATES");
     if (!folder) {
         print_message("# TUTTI_TEMPLATES is not set: no further templates\n");
-        return;
+        skip();
     }
     assert_true(check_folder() > 0);
 }
