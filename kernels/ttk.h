@@ -146,7 +146,7 @@ typedef void ttk_layernorm_f32_fn(float *y, int64_t ldy, const float *x, int64_t
 
 /* Rotates n_heads heads of width d of one token in place: pairs (x[i], x[i + d/2]) if interleaved is false,
  * (x[2i], x[2i+1]) if true; a' = fmaf(a, c, -(b*s)), b' = fmaf(b, c, a*s) with c = cos[i], s = sin[i], i < d/2
- * (b*s and a*s rounded to float first). x: head h starts at x + h*head_stride. d even. Source: MODELS facts 1.3. */
+ * (b*s and a*s rounded to float first). x: head h starts at x + h*head_stride. d even. Source: arXiv:2104.09864 section 3.4.2. */
 typedef void ttk_rope_f32_fn(float *x, int64_t n_heads, int64_t head_stride, int64_t d,
                              const float *cos, const float *sin, bool interleaved);
 
@@ -160,7 +160,7 @@ typedef void ttk_silu_mul_f32_fn(float *y, int64_t ldy, const float *gate, int64
 
 /* y[i] = (g * sigmoid(alpha * g)) * (u + 1) with g = gate[i] > limit ? limit : gate[i] and u = up[i] cut to [-limit, limit]
  * (NaN stays NaN); each operation rounded once. alpha * g and u + 1 are rounded first. limit >= 0. Rows, strides and aliases as silu_mul.
- * Source: gpt-oss's expert activation (MODELS facts 3.8). */
+ * Source: gpt-oss's own implementation (github.com/openai/gpt-oss, gpt_oss/torch/model.py, swiglu). */
 typedef void ttk_clamped_mul_f32_fn(float *y, int64_t ldy, const float *gate, int64_t ldg, const float *up, int64_t ldu,
                                     int64_t T, int64_t F, float limit, float alpha);
 

@@ -24,7 +24,7 @@
  * or, SPARSEMIXER (no bias, no groups), for each k in turn, m being the largest z not chosen yet:
  *   w = softmax at chosen[k] over the e not chosen yet with not (m - z[e]) / max(|z[e]|, m) > 2 jitter
  * then normalise: w /= max(sum of w + eps, floor), summed in order k;  w *= scale
- * Source: arXiv:2412.19437 section 2.1.2; arXiv:2405.04434 section 2.2; arXiv:2409.12136 section 3.1; MODELS facts 2 and 3.9.
+ * Source: arXiv:2412.19437 section 2.1.2; arXiv:2405.04434 section 2.2; arXiv:2409.12136 section 3.1; the routers of the transformers library.
  * In: z[E] is overwritten; bias[E] or NULL; work[2 * E]. Out: expert[K], weight[K].
  * Errors: TT_ERR_NUMERIC if a score or weight is not finite. Thread: any. */
 TT_API tt_status tt_router_choose(const tt_router *router, int64_t E, int64_t K, float *z, const float *bias, float *work,

@@ -1,8 +1,9 @@
 /* relay.h - what all ranks of a node need from a file is read once: each member reads every n-th piece, all take all pieces.
  *
  * Members are the ranks of one node that asked to take part. They walk the same pieces, numbered from 0, in the same order: for each, the member
- * whose turn it is reads it into shared memory and publishes it; all others take it from there. Every member owns two places, so that
- * a reader may be two rounds ahead of the slowest. On the path there is no MPI call; waits end as comm.h says.
+ * whose turn it is reads it into shared memory and publishes it; all others take it from there. Each of the n members owns two places. Invariant:
+ * piece p is written once all have released piece p - 2n, which lay in the same place, and only while p < q + n, q being the piece that the
+ * reader itself takes next; so nobody waits for a place that only it could free. On the path there is no MPI call; waits end as comm.h says.
  * Life: create, any number of pieces, destroy. Threads: one thread at a time per object. */
 #ifndef TUTTI_RELAY_H
 #define TUTTI_RELAY_H

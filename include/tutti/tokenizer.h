@@ -2,7 +2,7 @@
  *
  * Encoding follows the file: added tokens, normaliser, pre-tokeniser steps, BPE (byte-level or with byte
  * fallback), post-processor. Decoding follows its decoder list. Source: the tokenizer.json format of the Hugging Face
- * tokenizers library; MODELS facts 7.
+ * tokenizers library; the vocabulary files of the tiktoken library.
  * Hostile input is expected: no recursion over the text, PCRE2 match limits, linear time in practice.
  * Threads: a tokenizer is const after create, any number of threads may encode and decode; a tt_detokenizer belongs to one
  * thread at a time. MPI: none. */
@@ -93,7 +93,7 @@ TT_API tt_status tt_tokenizer_encode_chat(const tt_tokenizer *tokenizer, const t
  *                          (tool_calls, tool_call_id, name, reasoning_content ..)
  *   tools, documents       lists that are handed to the template; default null
  *   add_generation_prompt  default true
- *   chat_template_kwargs   an object: variables of the template, as enable_thinking or reasoning_effort
+ *   chat_template_kwargs   an object of at most 256 variables of the template, as enable_thinking or reasoning_effort
  *   now                    seconds since 1970: the date that templates print, in UTC; default the clock, in local time.
  * All strings in it count as the users' words: none of them becomes a special token.
  * Errors: as above; TT_ERR_REQUEST naming what is wrong in the JSON. */

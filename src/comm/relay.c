@@ -1,8 +1,9 @@
 /* relay.c - pieces of a file go from one reader to all members of a node through a shared window.
  *
  * Piece p is read by member p mod n into its place (p div n) mod 2. A place holds the number of the piece that is published in it; a
- * member's `done` line says how many pieces it has released. A reader writes piece p once all have released piece p - 2n, which lay in
- * the same place. A member reads at most one piece ahead of the round at hand, so that nobody waits for a place that only it could free. */
+ * member's `done` line says how many pieces it has released. Invariant: piece p is written once all have released piece p - 2n, which lay
+ * in the same place, and only while p < q + n, q being the piece that the reader itself takes next; so nobody waits for a place that only
+ * it could free. */
 #include "comm_internal.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  *
  * A row of a tensor is a run of whole blocks. A block is unpacked into codes, scales and shifts of a ttk_format that gives
  * exactly the numbers of the block's own formula; the table says which.
- * Source: the block layouts of GGML (ggml-common.h), as MODELS facts 10 restates them.
+ * Source: the block layouts of GGML (ggml-common.h) and what its ggml-quants.c makes of them.
  * Threads: any. MPI: none. */
 #ifndef TUTTI_SRC_MODEL_BLOCKS_H
 #define TUTTI_SRC_MODEL_BLOCKS_H

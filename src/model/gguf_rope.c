@@ -2,7 +2,7 @@
  *
  * The tensors rule over the keys, as in the format's own loaders: rope_freqs of Llama-3 has one divisor for each frequency whatever
  * the length, rope_factors_short and _long ("longrope") two lists of which the context's length chooses.
- * Source: the keys of the GGUF specification and of llama.cpp's loaders and converter (MODELS facts 9.3). */
+ * Source: the keys of the GGUF specification and of llama.cpp's loaders and converter (llama-arch.cpp, convert_hf_to_gguf.py). */
 #include "gguf_translation.h"
 #include <math.h>
 #include <stdlib.h>

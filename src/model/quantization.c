@@ -3,7 +3,7 @@
  * How a matrix is stored is decided tensor by tensor, from what lies in the files (source_make.c). What is said here settles what
  * tensors cannot tell (the size of a block, the zero points' convention), and must not contradict them. So lists of
  * modules that are or are not converted are not read.
- * Sources: MODELS facts 6; the configurations of transformers, compressed-tensors, AutoGPTQ and AutoAWQ. */
+ * Sources: the configurations of transformers, compressed-tensors, AutoGPTQ and AutoAWQ. */
 #include "model_internal.h"
 #include <inttypes.h>
 #include <stdio.h>

@@ -7,7 +7,9 @@
  *   MXFP4                     X.weight_packed u8 and X.weight_scale u8, or X_blocks [..][groups][16] and X_scales
  *   GPTQ, AWQ                 X.qweight, X.qzeros, X.scales [, X.g_idx], all with inputs as the slow index
  * A companion may lie in another file: the table of the checkpoint knows all of them. Each shape is checked here, so that reading
- * needs no further check. Sources: MODELS facts 6. */
+ * needs no further check.
+ * Sources: DeepSeek-V3's inference code (weight_scale_inv); the compressed-tensors, AutoGPTQ and AutoAWQ libraries; the OCP Microscaling
+ * Formats Specification 1.0 and gpt-oss's own implementation (MXFP4). */
 #include "blocks.h"
 #include <stdio.h>
 #include <string.h>
