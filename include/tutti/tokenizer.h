@@ -34,10 +34,14 @@ TT_API tt_status tt_text_append(tt_text *text, const char *bytes, size_t n);
 TT_API void tt_text_fini(tt_text *text);
 
 /* Reads DIR/tokenizer.json, or where there is none DIR/tiktoken.model (Kimi-K2's), and, where present,
- * DIR/tokenizer_config.json (bos, eos, add_bos_token, chat_template) and DIR/chat_template.jinja. `path` may also name the vocabulary's file itself.
+ * DIR/tokenizer_config.json (bos, eos, add_bos_token, chat_template) and DIR/chat_template.jinja. `path` may also name the vocabulary's file itself,
+ * or a GGUF file or a folder with one.
  * Errors: TT_ERR_FILE naming the file and the fault; TT_ERR_UNSUPPORTED naming an unknown component. */
 TT_API tt_status tt_tokenizer_create(const char *path, tt_tokenizer **tokenizer_out);
 TT_API void tt_tokenizer_destroy(tt_tokenizer **tokenizer);
+/* True if tt_tokenizer_create would find something to read at `path`: a tokenizer.json or tiktoken.model, or in a GGUF file the key
+ * tokenizer.ggml.tokens. Says nothing of whether it can be read. Errors: TT_ERR_FILE for a path that does not exist or a broken GGUF file. */
+TT_API tt_status tt_tokenizer_exists(const char *path, bool *exists_out);
 
 typedef enum tt_encode_flags {
     TT_ENCODE_PLAIN = 0,

@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include "prompts.h"
 #include "describe.h"
 #include "session.h"
@@ -289,15 +288,12 @@ static tti_cli_work sum_up(const printer *p, const tti_cli_prompts *prompts)
     return work;
 }
 
-/* A checkpoint without tokenizer.json runs with ids alone; a broken one is refused. */
+/* A checkpoint without a tokenizer runs with ids alone; a broken one is refused. */
 static tt_status open_tokenizer(const char *path, tt_tokenizer **tokenizer)
 {
-    char file[TTI_CLI_PATH_BYTES];
-    int n = snprintf(file, sizeof(file), "%s/tokenizer.json", path);
-    if (n > 0 && n < TTI_CLI_PATH_BYTES && access(file, F_OK) != 0 && errno == ENOENT) {
-        return TT_OK;
-    }
-    return tt_tokenizer_create(path, tokenizer);
+    bool exists;
+    TT_TRY(tt_tokenizer_exists(path, &exists));
+    return exists ? tt_tokenizer_create(path, tokenizer) : TT_OK;
 }
 
 /* Rank 0: tokenizer and prompts, and what they need. */

@@ -52,6 +52,8 @@ tt_status tti_gguf_vocabulary_read(const tti_gguf *gguf, tti_gguf_vocabulary *vo
 void tti_gguf_vocabulary_fini(tti_gguf_vocabulary *vocabulary);
 /* The tokenizer of a GGUF file (its first part). */
 tt_status tti_gguf_tokenizer(const char *first, tt_tokenizer **tokenizer_out);
+/* True if the file lists tokens. */
+tt_status tti_gguf_has_tokenizer(const char *first, bool *has_out);
 /* Adds the ids that end a turn, which the tokenizer knows, to the list "eos_token_id" of a configuration; none if the file has no
  * tokenizer that we can read. */
 tt_status tti_gguf_add_stop_ids(const tti_gguf *gguf, json_t *config);

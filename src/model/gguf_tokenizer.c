@@ -144,6 +144,15 @@ tt_status tti_gguf_tokenizer(const char *first, tt_tokenizer **tokenizer_out)
     return st;
 }
 
+tt_status tti_gguf_has_tokenizer(const char *first, bool *has_out)
+{
+    tti_gguf_model model;
+    TT_TRY(tti_gguf_model_open(first, &model));
+    *has_out = tti_gguf_find(&model.header.gguf, PREFIX "tokens") != NULL;
+    tti_gguf_model_fini(&model);
+    return TT_OK;
+}
+
 tt_status tti_gguf_add_stop_ids(const tti_gguf *gguf, json_t *config)
 {
     tti_gguf_vocabulary vocabulary;

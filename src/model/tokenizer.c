@@ -130,6 +130,19 @@ tt_status tt_tokenizer_create(const char *path, tt_tokenizer **tokenizer_out)
     return TT_OK;
 }
 
+tt_status tt_tokenizer_exists(const char *path, bool *exists_out)
+{
+    TT_CHECK(path && exists_out, TT_ERR_ARG, "tt_tokenizer_exists: a pointer is NULL");
+    char *gguf;
+    TT_TRY(tti_gguf_locate(path, &gguf));
+    if (!gguf) {
+        return tti_tokenizer_is_there(path, exists_out);
+    }
+    tt_status st = tti_gguf_has_tokenizer(gguf, exists_out);
+    free(gguf);
+    return st;
+}
+
 void tt_tokenizer_destroy(tt_tokenizer **tokenizer)
 {
     tt_tokenizer *t = tokenizer ? *tokenizer : NULL;

@@ -447,6 +447,8 @@ struct tt_tokenizer {
 tt_status tti_tokenizer_new(tt_tokenizer **tokenizer_out);
 /* The files that belong to a path. (tokenizer_load.c) */
 tt_status tti_tokenizer_load(const char *path, tt_tokenizer *tokenizer);
+/* True if tti_tokenizer_load would find a vocabulary's file. */
+tt_status tti_tokenizer_is_there(const char *path, bool *is_there_out);
 /* tokenizer.json. (tokenizer_hf.c) */
 tt_status tti_tokenizer_from_json(const char *path, const char *text, size_t n,
                                   tt_tokenizer *tokenizer);

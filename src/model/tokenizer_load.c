@@ -1,6 +1,7 @@
 /* tokenizer_load.c - finds the files of a tokenizer and hands their texts to the readers:
  * tokenizer.json, or else tiktoken.model; tokenizer_config.json; chat_template.jinja. */
 #include "tokenizer_internal.h"
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,6 +59,23 @@ static tt_status read_vocabulary(const char *path, char folder[PATH_BYTES], file
     }
     TT_CHECK(!file->absent, TT_ERR_FILE, "%stokenizer.json does not exist, nor does %s", folder,
              tiktoken_name);
+    return TT_OK;
+}
+
+tt_status tti_tokenizer_is_there(const char *path, bool *is_there_out)
+{
+    const char *const names[] = {"tokenizer.json", tiktoken_name};
+    struct stat about;
+    TT_CHECK(stat(path, &about) == 0, TT_ERR_FILE, "%s: %s", path, strerror(errno));
+    bool is_there = !S_ISDIR(about.st_mode);
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && !is_there; i++) {
+        char file[PATH_BYTES];
+        int n = snprintf(file, sizeof(file), "%s/%s", path, names[i]);
+        TT_CHECK(n >= 0 && n < PATH_BYTES, TT_ERR_FILE, "the path %.64s... is too long", path);
+        /* What is there but cannot be looked at is for the reader to complain of. */
+        is_there = stat(file, &about) == 0 || (errno != ENOENT && errno != ENOTDIR);
+    }
+    *is_there_out = is_there;
     return TT_OK;
 }
 

@@ -83,7 +83,24 @@ check "ids work, text is null" out_has '"ids":\[79,94,83\],"text":null'
 one "$tutti" run "$work/bare" --ids 0,2,1091,328,326,94,83,402,38,3 -n 3 --quiet </dev/null
 check "plain output is ids" out_is "79 94 83"
 ranks 2 "$tutti" run "$work/bare" -p x
-check "text is refused" refused 3 "no tokenizer.json"
+check "text is refused" refused 3 "this model has no tokenizer"
+
+name="a tokenizer of another kind"
+gguf=$top_srcdir/tests/golden/gguf
+mkdir "$work/gguf" "$work/tiktoken"
+ln -s "$gguf/qwen2_moe.gguf" "$work/gguf/"
+for path in "$gguf/split" "$work/gguf" "$gguf/qwen2_moe.gguf"; do
+    one "$tutti" run "$path" --ids 5,6 -n 2 --json --quiet </dev/null
+    check "${path##*/}: ids go without one" out_has '"ids":\[[0-9]+,[0-9]+\],"text":null'
+    ranks 1 "$tutti" run "$path" -p x -n 1
+    check "${path##*/}: text does not" refused 3 "this model has no tokenizer"
+done
+for file in "$model"/*; do
+    case $file in */tokenizer*) ;; *) ln -s "$file" "$work/tiktoken/" ;; esac
+done
+echo broken >"$work/tiktoken/tiktoken.model"
+ranks 1 "$tutti" run "$work/tiktoken" -p x -n 1
+check "tiktoken.model is looked at" refused 3 "tiktoken.model"
 
 name="what is seen"
 ranks 2 "$tutti" run "$model" --ids 5,6 -n 3 --threads 1 --trace "$work/trace.json" --log-view --verbose 2 --quiet

@@ -166,6 +166,34 @@ static void tokenizers_agree(void **state)
     tt_tokenizer_destroy(&b);
 }
 
+/* Whether there is a tokenizer, of any kind, is asked before one is opened. */
+static void tokenizers_are_found(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *path;
+        bool exists;
+    } cases[] = {{"tests/golden/gguf/vocabulary.gguf", true}, {"tests/golden/gguf/qwen2_moe.gguf", false},
+                 {"tests/golden/gguf/split", false},          {"tests/golden/tokenizers/tiktoken", true},
+                 {"models/tiny-moe", true},                   {"models/tiny-moe/tokenizer.json", true},
+                 {"tests/golden/architectures/mixtral", false}};
+    bool exists;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        exists = !cases[i].exists;
+        if (tt_tokenizer_exists(source_path(cases[i].path), &exists) != TT_OK || exists != cases[i].exists) {
+            fail_msg("%s: %d", cases[i].path, exists);
+        }
+    }
+    fixture f;
+    fixture_begin(&f);
+    fixture_link(&f, "only.gguf", "tests/golden/gguf/vocabulary.gguf");
+    assert_int_equal(tt_tokenizer_exists(f.dir, &exists), TT_OK);
+    assert_true(exists);
+    fixture_end(&f);
+    assert_int_equal(tt_tokenizer_exists("/no/such/folder", &exists), TT_ERR_FILE);
+    assert_non_null(strstr(tt_status_message(), "/no/such/folder"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -175,6 +203,7 @@ int main(void)
         cmocka_unit_test(unknown_and_missing_keys_are_named),
         cmocka_unit_test(cut_files_are_refused),
         cmocka_unit_test(tokenizers_agree),
+        cmocka_unit_test(tokenizers_are_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
