@@ -34,6 +34,7 @@ typedef struct tt_batch_sequence {
     int64_t position;     /* of its first row */
     int64_t first_row, n_rows;
     int64_t slot;         /* in [0, layout->max_batch_group): its own from its first row (position 0) to its last; recurrent layers keep their state there */
+    int64_t max_tokens;  /* how long the request may grow, prompt and generated; chooses among tt_rope's tables, so it must not change on the way */
 } tt_batch_sequence;
 typedef struct tt_batch {
     int64_t T; /* rows in all */

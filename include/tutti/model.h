@@ -55,7 +55,7 @@ typedef struct tt_rope {
     bool interleaved; /* pairs (2i, 2i+1) instead of (i, i + dim/2) */
     float attention_factor;
     float *inv_freq; /* inv_freq[dim/2]; owned by the model */
-    /* Another table for runs whose context (of the layout) is above long_from ("longrope"); NULL: none. */
+    /* Another table for sequences whose request may grow (prompt and generated) above long_from tokens ("longrope"); NULL: none. */
     float *long_inv_freq;
     float long_attention_factor;
     int64_t long_from;

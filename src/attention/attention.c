@@ -209,8 +209,10 @@ void tt_attention_destroy(tt_attention **attention_ptr)
         tt_memory_free(attention->layer[l].state, state_bytes);
     }
     free(attention->layer);
-    tti_vector_free(&attention->cos);
-    tti_vector_free(&attention->sin);
+    for (int i = 0; i < 2; i++) {
+        tti_vector_free(&attention->cos[i]);
+        tti_vector_free(&attention->sin[i]);
+    }
     tti_vector_free(&attention->query_scale);
     tt_arena_fini(&attention->arena);
     free(attention);

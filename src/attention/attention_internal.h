@@ -65,7 +65,7 @@ struct tt_attention {
     int64_t channels;           /* of their convolution: local q, k, v */
     int64_t state_floats;       /* of one sequence in one gated delta layer */
     int64_t heads_stride;       /* elements from row to row of heads, of any layer at most */
-    tti_vector cos, sin;        /* [context][rope.dim / 2] */
+    tti_vector cos[2], sin[2];  /* [positions][rope.dim / 2]: of tt_rope's plain table and of its long one, empty where no sequence uses it */
     tti_vector query_scale;     /* [context]; of layers with scale_queries */
     /* step work, sized for max_rows_group rows */
     tt_arena arena;
@@ -118,6 +118,12 @@ tt_status tti_attention_agree_on_tables(tt_attention *attention);
 void tti_gqa_heads(tt_attention *attention, int64_t layer, const tt_batch *batch, const float *x);
 void tti_mla_heads(tt_attention *attention, int64_t layer, const tt_batch *batch, const float *x);
 void tti_delta_heads(tt_attention *attention, int64_t layer, const tt_batch *batch, const float *x);
+
+/* Cosines and sines of the position of row t of the batch, from the table that its sequence uses. */
+typedef struct tti_rotary {
+    const float *cos, *sin; /* [rope.dim / 2] */
+} tti_rotary;
+tti_rotary tti_attention_rotary(const tt_attention *attention, const tt_batch *batch, int64_t t);
 
 /* ---- attend.c ---- */
 /* Describes the attention of all rows: sets of heads that share keys. */

@@ -25,19 +25,19 @@ static void normalise(const prepare_task *task, float *x, int64_t n_heads, const
     ttk.rmsnorm_f32(x, width, x, width, weight, task->whole ? 1 : n_heads, width, arch->norm_eps);
 }
 
-static void rotate(const prepare_task *task, float *x, int64_t n_heads, int64_t position)
+/* Of row t. */
+static void rotate(const prepare_task *task, float *x, int64_t n_heads, int64_t t)
 {
     const tt_attention *attention = task->attention;
     const tt_rope *rope = &attention->arch->rope;
-    int64_t half = rope->dim / 2;
-    ttk.rope_f32(x, n_heads, attention->arch->D, rope->dim, attention->cos.x + position * half,
-                 attention->sin.x + position * half, rope->interleaved);
+    tti_rotary rotary = tti_attention_rotary(attention, task->batch, t);
+    ttk.rope_f32(x, n_heads, attention->arch->D, rope->dim, rotary.cos, rotary.sin, rope->interleaved);
 }
 
-/* Norm, clipping and rotation of a row of q or k, of which [first, first + n_local) heads are this rank's. Without a norm over the whole row it
+/* Norm, clipping and rotation of q or k of row t, of which [first, first + n_local) heads are this rank's. Without a norm over the whole row it
  * holds just those. */
 static void prepare_heads(const prepare_task *task, float *x, int64_t n_heads, int64_t n_local, int64_t first,
-                          const float *weight, int64_t position)
+                          const float *weight, int64_t t)
 {
     const tt_arch *arch = task->attention->arch;
     const tt_layer *kind = &arch->layer[task->layer];
@@ -51,11 +51,11 @@ static void prepare_heads(const prepare_task *task, float *x, int64_t n_heads, i
     }
     if (has_norm && arch->qk_norm_after_rope) {
         if (kind->rope) {
-            rotate(task, x, n_heads, position);
+            rotate(task, x, n_heads, t);
         }
         normalise(task, x, n_heads, weight);
     } else if (kind->rope) {
-        rotate(task, local, n_local, position);
+        rotate(task, local, n_local, t);
     }
 }
 
@@ -69,8 +69,8 @@ static void prepare_row(const prepare_task *task, int64_t t)
     int64_t position = attention->row_position[t];
     float *q = attention->q + t * layer->q.N, *k = attention->k + t * layer->k.N;
     float *v = attention->v + t * n_kv * D;
-    prepare_heads(task, q, layer->q.N / D, n_heads, task->q_first, layer->q_norm.x, position);
-    prepare_heads(task, k, layer->k.N / D, n_kv, task->k_first, layer->k_norm.x, position);
+    prepare_heads(task, q, layer->q.N / D, n_heads, task->q_first, layer->q_norm.x, t);
+    prepare_heads(task, k, layer->k.N / D, n_kv, task->k_first, layer->k_norm.x, t);
     q += task->q_first * D;
     k += task->k_first * D;
     if (arch->clip_qkv > 0.0f) {

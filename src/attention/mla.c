@@ -32,16 +32,15 @@ static void latent_part(void *arg, int thread_id, int n_threads)
     tt_attention *attention = task->attention;
     const tt_arch *arch = attention->arch;
     const tti_attention_layer *layer = &attention->layer[task->layer];
-    int64_t begin, end, r = arch->kv_rank, half = arch->rope_dim / 2;
+    int64_t begin, end, r = arch->kv_rank;
     tt_split(task->batch->T, n_threads, thread_id, &begin, &end);
     for (int64_t t = begin; t < end; t++) {
         float *latent = attention->latent + t * attention->key_width;
         int64_t position = attention->row_position[t];
         ttk.rmsnorm_f32(latent, r, latent, r, layer->kv_a_norm.x, 1, r, arch->mla_norm_eps);
         if (arch->layer[task->layer].rope) {
-            ttk.rope_f32(latent + r, 1, arch->rope_dim, arch->rope_dim,
-                         attention->cos.x + position * half, attention->sin.x + position * half,
-                         arch->rope.interleaved);
+            tti_rotary rotary = tti_attention_rotary(attention, task->batch, t);
+            ttk.rope_f32(latent + r, 1, arch->rope_dim, arch->rope_dim, rotary.cos, rotary.sin, arch->rope.interleaved);
         }
         const tt_batch_sequence *sequence = &task->batch->sequence[attention->row_sequence[t]];
         void *page = tti_kv_page(attention->kv, task->layer, sequence->page[position / TTK_PAGE]);
@@ -56,7 +55,7 @@ static void absorb_query_part(void *arg, int thread_id, int n_threads)
     const mla_task *task = arg;
     tt_attention *attention = task->attention;
     const tt_arch *arch = attention->arch;
-    int64_t T = task->batch->T, n_heads = attention->n_heads, half = arch->rope_dim / 2;
+    int64_t T = task->batch->T, n_heads = attention->n_heads;
     int64_t q_head = arch->nope_dim + arch->rope_dim, begin, end;
     int64_t full_row = n_heads * attention->key_width;
     tt_split(T * n_heads, n_threads, thread_id, &begin, &end);
@@ -69,13 +68,11 @@ static void absorb_query_part(void *arg, int thread_id, int n_threads)
                        n, 0, 1);
         for (int64_t i = 0; i < n; i++) {
             float *rotary = full + i * full_row + arch->kv_rank;
-            int64_t position = attention->row_position[t + i];
             memcpy(rotary, q + i * attention->q_width + arch->nope_dim,
                    (size_t)arch->rope_dim * sizeof(float));
             if (arch->layer[task->layer].rope) {
-                ttk.rope_f32(rotary, 1, arch->rope_dim, arch->rope_dim,
-                             attention->cos.x + position * half, attention->sin.x + position * half,
-                             arch->rope.interleaved);
+                tti_rotary angles = tti_attention_rotary(attention, task->batch, t + i);
+                ttk.rope_f32(rotary, 1, arch->rope_dim, arch->rope_dim, angles.cos, angles.sin, arch->rope.interleaved);
             }
         }
         begin += n;

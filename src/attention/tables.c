@@ -14,23 +14,38 @@ static tt_status alloc_vector(const char *what, int64_t n, tti_vector *vector)
     return TT_OK;
 }
 
-static tt_status make_rotary(tt_attention *attention)
+/* A sequence that may grow above long_from uses the long table, each by itself: its numbers must not depend on its batch mates, nor change
+ * on the way. */
+static bool uses_long(const tt_rope *rope, int64_t max_tokens)
+{
+    return rope->long_inv_freq && max_tokens > rope->long_from;
+}
+
+static tt_status make_rotary(tt_attention *attention, bool is_long, int64_t n_positions)
 {
     const tt_rope *rope = &attention->arch->rope;
-    int64_t half = rope->dim / 2, context = attention->layout->context;
-    bool is_long = rope->long_inv_freq && context > rope->long_from;
+    int64_t half = rope->dim / 2;
     const float *inv_freq = is_long ? rope->long_inv_freq : rope->inv_freq;
     double factor = (double)(is_long ? rope->long_attention_factor : rope->attention_factor);
-    TT_TRY(alloc_vector("rotary tables", context * half, &attention->cos));
-    TT_TRY(alloc_vector("rotary tables", context * half, &attention->sin));
-    for (int64_t p = 0; p < context; p++) {
+    tti_vector *cosines = &attention->cos[is_long], *sines = &attention->sin[is_long];
+    TT_TRY(alloc_vector("rotary tables", n_positions * half, cosines));
+    TT_TRY(alloc_vector("rotary tables", n_positions * half, sines));
+    for (int64_t p = 0; p < n_positions; p++) {
         for (int64_t i = 0; i < half; i++) {
             double angle = (double)((float)p * inv_freq[i]);
-            attention->cos.x[p * half + i] = (float)(cos(angle) * factor);
-            attention->sin.x[p * half + i] = (float)(sin(angle) * factor);
+            cosines->x[p * half + i] = (float)(cos(angle) * factor);
+            sines->x[p * half + i] = (float)(sin(angle) * factor);
         }
     }
     return TT_OK;
+}
+
+tti_rotary tti_attention_rotary(const tt_attention *attention, const tt_batch *batch, int64_t t)
+{
+    const tt_rope *rope = &attention->arch->rope;
+    bool is_long = uses_long(rope, batch->sequence[attention->row_sequence[t]].max_tokens);
+    int64_t at = attention->row_position[t] * (rope->dim / 2);
+    return (tti_rotary){attention->cos[is_long].x + at, attention->sin[is_long].x + at};
 }
 
 static tt_status make_query_scale(tt_attention *attention)
@@ -53,7 +68,13 @@ static tt_status make_query_scale(tt_attention *attention)
 
 tt_status tti_attention_make_tables(tt_attention *attention)
 {
-    TT_TRY(make_rotary(attention));
+    const tt_rope *rope = &attention->arch->rope;
+    int64_t context = attention->layout->context;
+    bool has_long = uses_long(rope, context);
+    TT_TRY(make_rotary(attention, false, has_long ? rope->long_from : context));
+    if (has_long) {
+        TT_TRY(make_rotary(attention, true, context));
+    }
     return make_query_scale(attention);
 }
 
@@ -73,8 +94,10 @@ tt_status tti_attention_agree_on_tables(tt_attention *attention)
     int64_t max_min[2] = {INT64_MIN, INT64_MIN}; /* max(hash), max(-1 - hash) over attention ranks; equal iff all are */
     if (attention->role->dp_id >= 0) {
         uint64_t hash = UINT64_C(14695981039346656037);
-        hash = hash_vector(hash, &attention->cos);
-        hash = hash_vector(hash, &attention->sin);
+        for (int i = 0; i < 2; i++) {
+            hash = hash_vector(hash, &attention->cos[i]);
+            hash = hash_vector(hash, &attention->sin[i]);
+        }
         hash = hash_vector(hash, &attention->query_scale);
         for (int64_t l = 0; l < attention->arch->L; l++) {
             hash = hash_vector(hash, &attention->layer[l].decay_rate); /* an exponential of what the file holds */

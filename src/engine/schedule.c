@@ -92,6 +92,7 @@ static void add_rows(tti_schedule *schedule, tti_sequence *sequence, int64_t n)
     part->first_row = batch->T;
     part->n_rows = n;
     part->slot = sequence - schedule->storage;
+    part->max_tokens = sequence->max_tokens;
     schedule->of_batch[batch->n_sequences++] = sequence;
     for (int64_t i = 0; i < n; i++) {
         int64_t position = sequence->n_computed + i, row = batch->T + i;

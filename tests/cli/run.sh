@@ -102,6 +102,22 @@ echo broken >"$work/tiktoken/tiktoken.model"
 ranks 1 "$tutti" run "$work/tiktoken" -p x -n 1
 check "tiktoken.model is looked at" refused 3 "tiktoken.model"
 
+name="batch mates"
+# Two tables of angles: a sequence's own length chooses, whatever else runs.
+phimoe=$top_srcdir/tests/golden/architectures/phimoe
+mkdir "$work/long"
+ln -s "$phimoe/model.safetensors" "$work/long/"
+sed 's/"rope_scaling": null/"original_max_position_embeddings": 16, "rope_scaling": {"type": "longrope", "short_mscale": 1.0,
+"long_mscale": 1.5, "short_factor": [1,1,1,1,1,1,1,1], "long_factor": [9,8,7,6,5,4,3,2]}/' "$phimoe/config.json" >"$work/long/config.json"
+longer=$(seq -s , 1 40)
+one "$tutti" run "$work/long" --ids 5,6,7,8,9,10 -n 8 --json --quiet </dev/null
+cp "$work/out" "$work/alone"
+one "$tutti" run "$work/long" --ids 5,6,7,8,9,10 --ids "$longer" -n 8 --json --quiet </dev/null
+check "a longer one changes nothing" [ "$(head -n 1 "$work/out" | sed 's/"timing".*//')" = "$(sed 's/"timing".*//' "$work/alone")" ]
+tail -n 1 "$work/out" | sed 's/"timing".*//' >"$work/longer"
+ranks 2 "$tutti" run "$work/long" --ids "$longer" -n 8 --json --quiet
+check "nor a shorter one" [ "$(sed 's/"timing".*//' "$work/out")" = "$(cat "$work/longer")" ]
+
 name="what is seen"
 ranks 2 "$tutti" run "$model" --ids 5,6 -n 3 --threads 1 --trace "$work/trace.json" --log-view --verbose 2 --quiet
 check "a line per rank" [ "$(grep -c '^tutti: rank [01]: host .*, mask .* thread' "$work/err")" -eq 2 ]

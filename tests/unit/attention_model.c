@@ -293,7 +293,7 @@ static bool next_batch(const rank_run *run, int64_t *done, int32_t *page, tt_bat
     for (int64_t s = 0; s < p->n_sequences; s++) {
         int64_t left = p->length[s] - done[s], n = left < p->chunk ? left : p->chunk;
         if (n > 0) {
-            tt_batch_sequence next = {page + s * pages, done[s], batch->T, n, p->n_sequences - 1 - s};
+            tt_batch_sequence next = {page + s * pages, done[s], batch->T, n, p->n_sequences - 1 - s, p->length[s]};
             part[batch->n_sequences++] = next;
             batch->T += n;
         }

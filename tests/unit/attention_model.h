@@ -33,6 +33,6 @@ typedef struct run_params {
 void model_run(const tt_model *model, const run_params *params, int64_t layer, const float *x, float *y);
 
 /* The same of one sequence of T rows in double precision, by the formulas as written (latent attention: the plain form, not the absorbed one). */
-void reference_run(const tt_model *model, int64_t layer, int64_t context, int64_t T, const float *x, double *y);
+void reference_run(const tt_model *model, int64_t layer, int64_t T, const float *x, double *y);
 
 #endif

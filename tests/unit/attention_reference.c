@@ -42,11 +42,11 @@ static void normalise(double *x, int64_t n, const float *w, double eps)
     }
 }
 
-/* The first rope.dim components of a head, at a position. */
-static void rotate(const tt_arch *a, int64_t context, double *x, int64_t position)
+/* The first rope.dim components of a head, at a position of a sequence of T. */
+static void rotate(const tt_arch *a, int64_t T, double *x, int64_t position)
 {
     const tt_rope *rope = &a->rope;
-    bool is_long = rope->long_inv_freq && context > rope->long_from;
+    bool is_long = rope->long_inv_freq && T > rope->long_from;
     for (int64_t i = 0; i < rope->dim / 2; i++) {
         double angle = (double)((float)position * (is_long ? rope->long_inv_freq[i] : rope->inv_freq[i]));
         double factor = (double)(is_long ? rope->long_attention_factor : rope->attention_factor);
@@ -92,7 +92,7 @@ static void attend(const tt_arch *a, const tt_layer *layer, int64_t t, const dou
 
 /* ---- grouped-query ---- */
 
-static void prepare(const tt_model *model, int64_t l, int64_t context, double *x, int64_t n_heads, const float *w, int64_t position)
+static void prepare(const tt_model *model, int64_t l, int64_t T, double *x, int64_t n_heads, const float *w, int64_t position)
 {
     const tt_arch *a = &model->arch;
     bool whole = a->qk_norm == TT_QK_NORM_WHOLE;
@@ -103,13 +103,13 @@ static void prepare(const tt_model *model, int64_t l, int64_t context, double *x
             if (is_norm && a->qk_norm != TT_QK_NORM_NONE && a->layer[l].qk_norm) {
                 normalise(x + h * width, width, w, (double)a->norm_eps);
             } else if (!is_norm && a->layer[l].rope) {
-                rotate(a, context, x + h * a->D, position);
+                rotate(a, T, x + h * a->D, position);
             }
         }
     }
 }
 
-static void gqa(const tt_model *model, int64_t l, int64_t context, int64_t T, const double *x, double *heads)
+static void gqa(const tt_model *model, int64_t l, int64_t T, const double *x, double *heads)
 {
     const tt_arch *a = &model->arch;
     int64_t D = a->D, Q = a->Nq * D, K = a->Nkv * D;
@@ -118,8 +118,8 @@ static void gqa(const tt_model *model, int64_t l, int64_t context, int64_t T, co
         product(model, TT_ROLE_Q, TT_ROLE_Q_BIAS, l, 0, Q, x + t * a->H, q + t * Q);
         product(model, TT_ROLE_K, TT_ROLE_K_BIAS, l, 0, K, x + t * a->H, k + t * K);
         product(model, TT_ROLE_V, TT_ROLE_V_BIAS, l, 0, K, x + t * a->H, v + t * K);
-        prepare(model, l, context, q + t * Q, a->Nq, model->weight[TT_ROLE_Q_NORM][l], t);
-        prepare(model, l, context, k + t * K, a->Nkv, model->weight[TT_ROLE_K_NORM][l], t);
+        prepare(model, l, T, q + t * Q, a->Nq, model->weight[TT_ROLE_Q_NORM][l], t);
+        prepare(model, l, T, k + t * K, a->Nkv, model->weight[TT_ROLE_K_NORM][l], t);
         for (int64_t i = 0; a->layer[l].scale_queries && i < Q; i++) {
             q[t * Q + i] *= 1.0 + (double)a->query_scale * log(1.0 + floor((double)(t + 1) / (double)a->query_floor));
         }
@@ -143,7 +143,7 @@ static void gqa(const tt_model *model, int64_t l, int64_t context, int64_t T, co
 
 /* ---- latent ---- */
 
-static void mla(const tt_model *model, int64_t l, int64_t context, int64_t T, const double *x, double *heads)
+static void mla(const tt_model *model, int64_t l, int64_t T, const double *x, double *heads)
 {
     const tt_arch *a = &model->arch;
     int64_t r = a->kv_rank, dn = a->nope_dim, dr = a->rope_dim, dv = a->v_dim, head = dn + dr, K = a->Nq * head, V = a->Nq * dv;
@@ -152,7 +152,7 @@ static void mla(const tt_model *model, int64_t l, int64_t context, int64_t T, co
     for (int64_t t = 0; t < T; t++) {
         product(model, TT_ROLE_KV_A, TT_ROLE_COUNT, l, 0, r + dr, x + t * a->H, latent);
         normalise(latent, r, model->weight[TT_ROLE_KV_A_NORM][l], (double)a->mla_norm_eps);
-        rotate(a, context, latent + r, t);
+        rotate(a, T, latent + r, t);
         for (int64_t h = 0; h < a->Nq; h++) {
             double *key = k + t * K + h * head;
             memcpy(key + dn, latent + r, (size_t)dr * sizeof(double));
@@ -177,7 +177,7 @@ static void mla(const tt_model *model, int64_t l, int64_t context, int64_t T, co
             product(model, TT_ROLE_Q, TT_ROLE_COUNT, l, 0, K, x + t * a->H, q);
         }
         for (int64_t h = 0; h < a->Nq; h++) {
-            rotate(a, context, q + h * head + dn, t);
+            rotate(a, T, q + h * head + dn, t);
             attend(a, &a->layer[l], t, q + h * head, k + h * head, K, head, v + h * dv, V, dv, NULL, heads + t * V + h * dv);
         }
     }
@@ -264,7 +264,7 @@ static void delta(const tt_model *model, int64_t l, int64_t T, const double *x, 
     free(S);
 }
 
-void reference_run(const tt_model *model, int64_t layer, int64_t context, int64_t T, const float *x, double *y)
+void reference_run(const tt_model *model, int64_t layer, int64_t T, const float *x, double *y)
 {
     const tt_arch *a = &model->arch;
     bool is_delta = a->layer[layer].mixer == TT_MIXER_DELTA, is_mla = a->attention == TT_ATTENTION_MLA;
@@ -276,9 +276,9 @@ void reference_run(const tt_model *model, int64_t layer, int64_t context, int64_
     if (is_delta) {
         delta(model, layer, T, rows, heads);
     } else if (is_mla) {
-        mla(model, layer, context, T, rows, heads);
+        mla(model, layer, T, rows, heads);
     } else {
-        gqa(model, layer, context, T, rows, heads);
+        gqa(model, layer, T, rows, heads);
     }
     for (int64_t t = 0; t < T; t++) {
         product(model, is_delta ? TT_ROLE_DELTA_OUT : TT_ROLE_O, is_delta ? TT_ROLE_COUNT : TT_ROLE_O_BIAS, layer, 0, a->H,
