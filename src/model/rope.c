@@ -90,6 +90,24 @@ static tt_status check_agree(const char *what, const json_t *parameters, const j
     return TT_OK;
 }
 
+/* theta stands in the object, beside it, or in both. */
+static tt_status fill_theta(const char *what, const json_t *config, const json_t *object, double default_theta, tti_rope_keys *keys)
+{
+    const tti_key theta[] = {ROPE_REAL(theta, default_theta, 1.0001, MAX_THETA), TTI_KEYS_END};
+    tti_key theta_key[2];
+    memcpy(theta_key, theta, sizeof(theta_key));
+    theta_key[0].name[0] = "rope_theta";
+    const json_t *inner = json_object_get(object, "rope_theta"), *outer = json_object_get(config, "rope_theta");
+    bool has_inner = inner && !json_is_null(inner), has_outer = outer && !json_is_null(outer);
+    if (has_outer) {
+        TT_TRY(tti_json_fill(what, config, theta_key, keys));
+    }
+    double outer_theta = keys->theta;
+    TT_TRY(tti_json_fill(what, has_inner ? object : config, theta_key, keys));
+    TT_CHECK(!has_outer || outer_theta == keys->theta, TT_ERR_FILE, "%s: rope_theta is stated twice and differs", tti_show_path(what));
+    return TT_OK;
+}
+
 /* Keys that may stand beside the object instead of in it. */
 static tt_status fill_outer(const char *what, const json_t *config, const json_t *object, double default_theta, tti_rope_keys *keys)
 {
@@ -100,11 +118,7 @@ static tt_status fill_outer(const char *what, const json_t *config, const json_t
                                         .min = 1,
                                         .max = TTI_MAX_CONTEXT},
                                        TTI_KEYS_END};
-    const tti_key theta[] = {ROPE_REAL(theta, default_theta, 1.0001, MAX_THETA), TTI_KEYS_END};
-    tti_key theta_key[2];
-    memcpy(theta_key, theta, sizeof(theta_key));
-    theta_key[0].name[0] = "rope_theta";
-    TT_TRY(tti_json_fill(what, object && json_object_get(object, "rope_theta") ? object : config, theta_key, keys));
+    TT_TRY(fill_theta(what, config, object, default_theta, keys));
     double inner = keys->partial_rotary_factor;
     TT_TRY(tti_json_fill(what, config, partial, keys));
     TT_CHECK(isnan(inner) || isnan(keys->partial_rotary_factor) || inner == keys->partial_rotary_factor, TT_ERR_FILE,
@@ -137,6 +151,29 @@ static tt_status check_type(const char *what, const tti_rope_keys *keys)
     return TT_OK;
 }
 
+/* An object that scales says how: without a type, or with one that scales nothing, other loaders differ in what they make of it. */
+static tt_status check_untyped(const char *what, const json_t *object, const char *type)
+{
+    const json_t *rope_type = json_object_get(object, "rope_type"), *old_type = json_object_get(object, "type");
+    bool is_typed = (rope_type && !json_is_null(rope_type)) || (old_type && !json_is_null(old_type));
+    if (strcmp(type, "default") != 0) {
+        return TT_OK;
+    }
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)object, key, value)
+    {
+        bool scales = !json_is_null(value) && strcmp(key, "rope_theta") != 0 && strcmp(key, "partial_rotary_factor") != 0 &&
+                      strcmp(key, "type") != 0 && strcmp(key, "rope_type") != 0;
+        TT_CHECK(!scales || is_typed, TT_ERR_FILE, "%s: rotary scaling has '%s', but no 'rope_type'", tti_show_path(what), key);
+        /* Of the keys beside a stated default, these would be the scaling itself; others are leftovers. */
+        scales = ((strcmp(key, "factor") == 0 || strcmp(key, "attention_factor") == 0) && json_number_value(value) != 1) ||
+                 strcmp(key, "short_factor") == 0 || strcmp(key, "long_factor") == 0;
+        TT_CHECK(!scales || json_is_null(value), TT_ERR_FILE, "%s: rotary scaling of type 'default' has '%s'", tti_show_path(what), key);
+    }
+    return TT_OK;
+}
+
 tt_status tti_rope_parse(const char *what, const json_t *config, double default_theta,
                          tti_rope_keys *keys_out)
 {
@@ -163,10 +200,8 @@ tt_status tti_rope_parse(const char *what, const json_t *config, double default_
     }
     json_decref(empty);
     TT_TRY(st);
-    TT_TRY(fill_outer(what, config, parameters, default_theta, &keys));
-    if (!object || json_object_size(object) == 0) {
-        keys.type = "default";
-    }
+    TT_TRY(fill_outer(what, config, object, default_theta, &keys));
+    TT_TRY(check_untyped(what, object, keys.type));
     keys.short_factor = json_object_get(object, "short_factor");
     keys.long_factor = json_object_get(object, "long_factor");
     TT_TRY(check_type(what, &keys));

@@ -249,6 +249,19 @@ static void longrope_has_two_tables(void **state)
     free(rope.long_inv_freq);
 }
 
+static void theta_is_read_wherever_it_stands(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {"{\"rope_theta\":5000.0}", "{\"rope_scaling\":{\"rope_theta\":5000,\"type\":\"default\",\"factor\":1.0}}",
+                                        "{\"rope_theta\":null,\"rope_parameters\":{\"rope_theta\":5000}}",
+                                        "{\"rope_theta\":5000,\"rope_scaling\":{\"rope_theta\":5000.0,\"type\":\"linear\",\"factor\":1}}"};
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        tt_rope rope = build(texts[i], 64, 4096);
+        assert_close((double)rope.inv_freq[1], pow(5000.0, -1.0 / 32), 1e-6);
+        free(rope.inv_freq);
+    }
+}
+
 static void bad_keys_are_refused(void **state)
 {
     static const struct {
@@ -258,6 +271,15 @@ static void bad_keys_are_refused(void **state)
     } cases[] = {
         {"{\"rope_theta\":\"x\"}", 64, TT_ERR_FILE},
         {"{\"rope_theta\":1}", 64, TT_ERR_FILE},
+        {"{\"rope_theta\":10000,\"rope_scaling\":{\"type\":\"linear\",\"factor\":2,\"rope_theta\":5000}}", 64, TT_ERR_FILE},
+        {"{\"rope_theta\":10000,\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":5000}}", 64, TT_ERR_FILE},
+        {"{\"rope_scaling\":{\"type\":\"linear\",\"factor\":2,\"rope_theta\":\"x\"}}", 64, TT_ERR_FILE},
+        {"{\"rope_scaling\":{\"factor\":2}}", 64, TT_ERR_FILE},
+        {"{\"rope_scaling\":{\"factor\":2,\"type\":null}}", 64, TT_ERR_FILE},
+        {"{\"rope_parameters\":{\"rope_theta\":10000,\"beta_fast\":32}}", 64, TT_ERR_FILE},
+        {"{\"rope_scaling\":{\"type\":\"default\",\"factor\":2}}", 64, TT_ERR_FILE},
+        {"{\"rope_scaling\":{\"type\":\"default\",\"attention_factor\":1.5}}", 64, TT_ERR_FILE},
+        {"{\"rope_scaling\":{\"type\":\"default\",\"long_factor\":[1]}}", 64, TT_ERR_FILE},
         {"{\"rope_scaling\":{\"type\":\"ntk\",\"factor\":2}}", 64, TT_ERR_UNSUPPORTED},
         {"{\"rope_scaling\":{\"type\":3}}", 64, TT_ERR_FILE},
         {"{\"rope_scaling\":{\"type\":\"linear\",\"factor\":0}}", 64, TT_ERR_FILE},
@@ -323,6 +345,7 @@ int main(void)
         cmocka_unit_test(softmax_factor_is_mscale_all_dim_squared),
         cmocka_unit_test(dynamic_counts_by_alpha_only),
         cmocka_unit_test(longrope_has_two_tables),
+        cmocka_unit_test(theta_is_read_wherever_it_stands),
         cmocka_unit_test(bad_keys_are_refused),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
