@@ -77,6 +77,15 @@ static tt_status read_fp8(const char *what, const json_t *object, tti_quantizati
     return block && !json_is_null(block) ? read_block(what, "weight_block_size", block, rule) : TT_OK;
 }
 
+/* A key that restates what another one settles, or the only form that is read. */
+static tt_status check_says(const char *what, const json_t *object, const char *key, const char *want)
+{
+    const json_t *value = json_object_get(object, key);
+    TT_CHECK(!value || json_is_null(value) || (json_is_string(value) && strcmp(json_string_value(value), want) == 0), TT_ERR_UNSUPPORTED,
+             "%s: quantization_config: '%s' is not '%s'", tti_show_path(what), key, want);
+    return TT_OK;
+}
+
 static tt_status read_gptq(const char *what, const json_t *object, tti_quantization *q)
 {
     static const tti_key keys[] = {{.type = TTI_KEY_INT, .flags = TTI_KEY_REQUIRED, .name = {"bits"}, .offset = STATED(bits), .min = 1, .max = 16},
@@ -94,6 +103,8 @@ static tt_status read_gptq(const char *what, const json_t *object, tti_quantizat
     TT_CHECK((v2 || strcmp(s.format, "gptq") == 0) && !s.is_marlin, TT_ERR_UNSUPPORTED,
              "%s: quantization_config: checkpoint_format '%s' is not supported (gptq and gptq_v2 are)", tti_show_path(what),
              s.is_marlin ? "marlin" : tti_show(s.format).text);
+    TT_TRY(check_says(what, object, "format", s.format));
+    TT_TRY(check_says(what, object, "data_type", "int"));
     q->zeros_less_one = !v2;
     q->act_order = s.desc_act && !s.static_groups;
     q->varies = json_object_size(json_object_get(object, "dynamic")) > 0;
@@ -117,6 +128,7 @@ static tt_status read_awq(const char *what, const json_t *object, tti_quantizati
     TT_TRY(check_group(what, s.group_size));
     TT_CHECK(strcmp(s.version, "gemm") == 0 || strcmp(s.version, "GEMM") == 0, TT_ERR_UNSUPPORTED,
              "%s: quantization_config: awq version '%s' is not supported (gemm is)", tti_show_path(what), tti_show(s.version).text);
+    TT_TRY(check_says(what, object, "data_type", "int"));
     TT_CHECK(s.bits == 4, TT_ERR_UNSUPPORTED, "%s: quantization_config: awq with %d bits is not supported (4 are)", tti_show_path(what),
              (int)s.bits);
     q->rule[q->n_rules++] = (tti_quant_rule){.bits = (int)s.bits,
@@ -212,17 +224,53 @@ static tt_status read_compressed(const char *what, const json_t *object, tti_qua
     return TT_OK;
 }
 
+/* How it was made and what runs it, which says nothing of the numbers. */
+static const char *const recipe_keys[] = {"quant_method", "modules_to_not_convert", "meta", "backend", "batch_size", "dataset", "tokenizer",
+    "model_name_or_path", "model_file_base_name", "damp_percent", "damp_auto_increment", "true_sequential", "use_exllama", "disable_exllama",
+    "exllama_config", "use_cuda_fp16", "max_input_length", "cache_block_outputs", "pad_token_id", "model_seqlen", "seqlen", "nsamples", "iters",
+    "lr", "minmax_lr", "train_bs", "amp", "gradient_accumulate_steps", "low_gpu_mem_usage", "autoround_version", "enable_minmax_tuning",
+    "enable_norm_bias_tuning", "enable_quanted_input", "use_quant_input", "scale_dtype", "dequantize", "do_fuse", "fuse_max_seq_len",
+    "modules_to_fuse", "mse", "act_group_aware", "fail_safe", "quantizer", "offload_to_disk", "offload_to_disk_path", NULL};
+
+/* Which modules are converted shows in the tensors; an own width of some is checked against them. */
+static const char *const module_keys[] = {"block_name_to_quantize", "to_quant_block_names", "module_name_preceding_first_block",
+    "modules_in_block_to_quantize", "ignored_layers", "ignore", "lm_head", "dynamic", NULL};
+
+/* Keys that may change what the numbers mean, and that we know nothing of; an empty or negative one changes nothing. */
+static tt_status check_known(const char *what, const json_t *object, const char *const *own)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)object, key, value)
+    {
+        bool is_empty = json_is_null(value) || json_is_false(value) || (json_is_array(value) && json_array_size(value) == 0) ||
+                        (json_is_object(value) && json_object_size(value) == 0);
+        TT_CHECK(is_empty || is_one_of(key, own) || is_one_of(key, recipe_keys) || is_one_of(key, module_keys), TT_ERR_UNSUPPORTED,
+                 "%s: quantization_config: '%s' is not supported", tti_show_path(what), tti_show(key).text);
+    }
+    return TT_OK;
+}
+
 tt_status tti_quantization_read(const char *what, const json_t *config, tti_quantization *q_out)
 {
+    /* scale_fmt is of activations, kv_cache_scheme of a cache: neither is stored. */
+    static const char *const fp8_keys[] = {"fmt", "weight_block_size", "activation_scheme", "scale_fmt", "kv_cache_scheme", NULL};
+    static const char *const compressed_keys[] = {"config_groups", "format", "version", "quantization_status", "global_compression_ratio",
+                                                  "kv_cache_scheme", "sparsity_config", "run_compressed", NULL};
+    static const char *const mxfp4_keys[] = {NULL};
+    static const char *const gptq_keys[] = {"bits", "group_size", "desc_act", "static_groups", "sym", "is_marlin_format", "checkpoint_format",
+                                            "format", "pack_dtype", "data_type", NULL};
+    static const char *const awq_keys[] = {"bits", "w_bit", "group_size", "q_group_size", "zero_point", "version", "sym", "data_type", NULL};
     static const struct {
         const char *name;
         tti_quant_method method;
         tt_status (*read)(const char *what, const json_t *object, tti_quantization *q);
-    } methods[] = {{"fp8", TTI_QUANT_FP8, read_fp8},
-                   {"compressed-tensors", TTI_QUANT_COMPRESSED, read_compressed},
-                   {"mxfp4", TTI_QUANT_MXFP4, read_mxfp4},
-                   {"gptq", TTI_QUANT_GPTQ, read_gptq},
-                   {"awq", TTI_QUANT_AWQ, read_awq}};
+        const char *const *keys;
+    } methods[] = {{"fp8", TTI_QUANT_FP8, read_fp8, fp8_keys},
+                   {"compressed-tensors", TTI_QUANT_COMPRESSED, read_compressed, compressed_keys},
+                   {"mxfp4", TTI_QUANT_MXFP4, read_mxfp4, mxfp4_keys},
+                   {"gptq", TTI_QUANT_GPTQ, read_gptq, gptq_keys},
+                   {"awq", TTI_QUANT_AWQ, read_awq, awq_keys}};
     *q_out = (tti_quantization){0};
     const json_t *object = json_object_get(config, "quantization_config");
     if (!object || json_is_null(object)) {
@@ -237,7 +285,8 @@ tt_status tti_quantization_read(const char *what, const json_t *config, tti_quan
     for (size_t i = 0; i < sizeof(methods) / sizeof(methods[0]); i++) {
         if (strcmp(json_string_value(method), methods[i].name) == 0) {
             q_out->method = methods[i].method;
-            return methods[i].read(what, object, q_out);
+            TT_TRY(methods[i].read(what, object, q_out));
+            return check_known(what, object, methods[i].keys);
         }
     }
     return TT_FAIL(TT_ERR_UNSUPPORTED,

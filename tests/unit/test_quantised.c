@@ -389,6 +389,15 @@ static void configurations_that_are_not_known_are_refused(void **state)
                                              {"{\"quant_method\":\"fp8\",\"weight_block_size\":[-1,99999999999]}", "weight_block_size"},
                                              {"{\"quant_method\":\"compressed-tensors\"}", "config_groups"},
                                              {"{\"quant_method\":\"compressed-tensors\",\"format\":\"marlin-24\",\"config_groups\":{}}", "marlin-24"},
+                                             {"{\"quant_method\":\"compressed-tensors\",\"config_groups\":{},\"transform_config\":"
+                                              "{\"config_groups\":{\"R1\":{\"type\":\"hadamard\"}}}}",
+                                              "transform_config"},
+                                             {"{\"quant_method\":\"gptq\",\"bits\":4,\"rotation\":\"hadamard\"}", "rotation"},
+                                             {"{\"quant_method\":\"awq\",\"bits\":4,\"smooth\":[1]}", "smooth"},
+                                             {"{\"quant_method\":\"fp8\",\"bits\":4}", "'bits'"},
+                                             {"{\"quant_method\":\"mxfp4\",\"block\":16}", "block"},
+                                             {"{\"quant_method\":\"gptq\",\"bits\":4,\"format\":\"gptq_v2\"}", "'format'"},
+                                             {"{\"quant_method\":\"awq\",\"bits\":4,\"data_type\":\"mx_fp\"}", "data_type"},
                                              {"{\"quant_method\":\"gptq\"}", "bits"}};
     for (size_t i = 0; i < sizeof(configs) / sizeof(configs[0]); i++) {
         tti_quantization q;
@@ -399,6 +408,31 @@ static void configurations_that_are_not_known_are_refused(void **state)
         assert_true(st == TT_ERR_FILE || st == TT_ERR_UNSUPPORTED);
         if (!strstr(tt_status_message(), configs[i][1]) || !strstr(tt_status_message(), "config.json")) {
             fail_msg("%s: %s", configs[i][0], tt_status_message());
+        }
+        json_decref(config);
+    }
+}
+
+/* What makers write of themselves, and what says that something is not there. */
+static void neutral_configurations_are_accepted(void **state)
+{
+    (void)state;
+    static const char *const configs[] = {
+        "{\"quant_method\":\"compressed-tensors\",\"config_groups\":{},\"transform_config\":{},\"sparsity_config\":{},"
+        "\"kv_cache_scheme\":null,\"ignore\":[\"lm_head\"],\"global_compression_ratio\":1.5,\"quantization_status\":\"compressed\","
+        "\"version\":\"0.11.0\"}",
+        "{\"quant_method\":\"fp8\",\"activation_scheme\":\"dynamic\",\"scale_fmt\":\"ue8m0\",\"weight_block_size\":[128,128],"
+        "\"modules_to_not_convert\":[\"lm_head\"]}",
+        "{\"quant_method\":\"gptq\",\"bits\":4,\"damp_percent\":0.01,\"lm_head\":false,\"rotation\":null,\"meta\":{\"quantizer\":[\"x\"]},"
+        "\"pack_dtype\":\"int32\",\"true_sequential\":true}",
+        "{\"quant_method\":\"awq\",\"bits\":4,\"backend\":\"autoawq\",\"do_fuse\":false,\"smooth\":[]}"};
+    for (size_t i = 0; i < sizeof(configs) / sizeof(configs[0]); i++) {
+        tti_quantization q;
+        json_t *value = json_loads(configs[i], 0, NULL);
+        json_t *config = json_pack("{so}", "quantization_config", value);
+        assert_non_null(config);
+        if (tti_quantization_read("config.json", config, &q) != TT_OK) {
+            fail_msg("%s: %s", configs[i], tt_status_message());
         }
         json_decref(config);
     }
@@ -447,6 +481,7 @@ int main(void)
                                        cmocka_unit_test(parts_of_gptq_that_do_not_fit_are_refused),
                                        cmocka_unit_test(parts_of_packed_matrices_that_do_not_fit_are_refused),
                                        cmocka_unit_test(configurations_that_are_not_known_are_refused),
+                                       cmocka_unit_test(neutral_configurations_are_accepted),
                                        cmocka_unit_test(scale_and_weight_may_lie_in_different_files)};
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
