@@ -68,6 +68,7 @@ const tti_family tti_family_deepseek_v2 = {
     .architectures = (const char *const[]){"DeepseekV2ForCausalLM", NULL},
     .model_types = (const char *const[]){"deepseek_v2", NULL},
     .rope_theta = 10000,
+    .only = (const tti_only[]){{"rope_interleave", "true"}, {NULL, NULL}},
     .keys = keys,
     .finish = finish,
     .layer_is_moe = tti_arch_after_dense,

@@ -2,6 +2,9 @@
  * divisor of logits; the router chooses by logit. Source: the Granite 3.0 report; defaults are those of the Hugging Face
  * configuration classes. */
 #include "model_internal.h"
+#include <string.h>
+
+static const char with_shared[] = "GraniteMoeSharedForCausalLM";
 
 static const tti_key keys[] = {
     TTI_KEYS_GQA(0, 0, 2048, 1e-6),
@@ -18,9 +21,21 @@ static const tti_key keys[] = {
      .max = 1e6},
     TTI_KEYS_END};
 
+/* The name says whether there is a shared expert; the key alone must not bring one. */
+static tt_status check_shared(const tti_hyper *hyper)
+{
+    const char *type = json_string_value(json_object_get(hyper->root, "model_type"));
+    bool is_named = json_array_size(json_object_get(hyper->root, "architectures")) > 0;
+    bool is_shared = is_named ? strcmp(hyper->arch.name, with_shared) == 0 : type && strcmp(type, "granitemoeshared") == 0;
+    TT_CHECK(is_shared || hyper->arch.F_shared == 0, TT_ERR_UNSUPPORTED, "%s: shared_intermediate_size %lld is supported for %s only",
+             tti_show_path(hyper->what), (long long)hyper->arch.F_shared, with_shared);
+    return TT_OK;
+}
+
 static tt_status finish(tti_hyper *hyper)
 {
     tt_arch *arch = &hyper->arch;
+    TT_TRY(check_shared(hyper));
     arch->router = (tt_router){.score = TT_SCORE_SOFTMAX_CHOSEN, .n_groups = 1, .n_groups_kept = 1, .scale = 1};
     TT_TRY(tti_arch_check_router(hyper));
     return tti_arch_finish_gqa(hyper);
@@ -29,7 +44,7 @@ static tt_status finish(tti_hyper *hyper)
 #define MOE TTI_LAYER "block_sparse_moe."
 #define SHARED TTI_LAYER "shared_mlp."
 const tti_family tti_family_granite_moe = {
-    .architectures = (const char *const[]){"GraniteMoeForCausalLM", "GraniteMoeSharedForCausalLM", NULL},
+    .architectures = (const char *const[]){"GraniteMoeForCausalLM", with_shared, NULL},
     .model_types = (const char *const[]){"granitemoe", "granitemoeshared", NULL},
     .rope_theta = 10000,
     .keys = keys,

@@ -2,6 +2,7 @@
  * router with a choice bias. Source: its configuration and published code; defaults are those of the Hugging Face configuration
  * class. Its MTP modules are used by no published runtime and not read. */
 #include "model_internal.h"
+#include <string.h>
 
 enum { DEFAULT_HEAD_WIDTH = 128 };
 
@@ -14,10 +15,23 @@ static const tti_key keys[] = {
     TTI_KEY_COUNT_OR("rotary_dim", rotary_dim, TTI_MAX_WIDTH, 0),
     TTI_KEYS_END};
 
+/* "minimax" is also the type of the models before M2, which compute something else. */
+static tt_status check_name(const tti_hyper *hyper)
+{
+    const char *type = json_string_value(json_object_get(hyper->root, "model_type"));
+    bool is_named = json_array_size(json_object_get(hyper->root, "architectures")) > 0;
+    TT_CHECK(is_named || !type || strcmp(type, "minimax") != 0, TT_ERR_UNSUPPORTED,
+             "%s: model_type 'minimax' is supported only with 'architectures' naming %s", tti_show_path(hyper->what), hyper->arch.name);
+    return TT_OK;
+}
+
 static tt_status finish(tti_hyper *hyper)
 {
     tt_arch *arch = &hyper->arch;
     const json_t *kinds = json_object_get(hyper->config, "attn_type_list");
+    TT_TRY(check_name(hyper));
+    TT_CHECK(!kinds || json_is_null(kinds) || json_is_array(kinds), TT_ERR_FILE, "%s: 'attn_type_list' is not a list",
+             tti_show_path(hyper->what));
     for (size_t i = 0; i < json_array_size(kinds); i++) {
         TT_CHECK(json_integer_value(json_array_get(kinds, i)) == 1, TT_ERR_UNSUPPORTED,
                  "%s: attn_type_list asks for another attention than softmax in layer %zu", tti_show_path(hyper->what), i);

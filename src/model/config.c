@@ -68,6 +68,15 @@ const tti_only tti_common_only[] = {
     {"full_attention_interval", "1"},
     {"use_parallel_residual", "false"},
     {"parallel_attn", "false"},
+    {"mlp_hidden_act", "\"silu\""},
+    {"use_post_norm", "false"},
+    {"compression_ratio", "1"},
+    {"moe_drop_tokens", "false"},
+    {"scoring_func", "\"softmax\""},
+    {"num_experts", "0"},
+    {"num_local_experts", "0"},
+    {"n_routed_experts", "0"},
+    {"moe_num_experts", "0"},
     {NULL, NULL},
 };
 
@@ -127,6 +136,31 @@ static tt_status check_unread(const char *what, const json_t *config, const tti_
         }
         if (!own) {
             TT_TRY(check_only(what, config, row));
+        }
+    }
+    return TT_OK;
+}
+
+/* Keys that say what the family settles by itself or by another key: they must say the same. */
+static tt_status check_restated(const char *what, const json_t *config, const tti_family *family, const tt_arch *arch)
+{
+    static const char *const eps_keys[] = {"norm_eps", "layer_norm_epsilon", "layer_norm_eps"};
+    const struct {
+        const char *key;
+        bool value;
+    } flags[] = {{"qk_norm", arch->qk_norm != TT_QK_NORM_NONE}, {"attn_output_gate", arch->attention_gate}};
+    for (size_t i = 0; i < sizeof(eps_keys) / sizeof(eps_keys[0]); i++) {
+        const json_t *value = json_object_get(config, eps_keys[i]);
+        bool unread = value && !json_is_null(value) && !reads_key(family, eps_keys[i]);
+        TT_CHECK(!unread || json_is_number(value), TT_ERR_FILE, "%s: '%s' is of the wrong type", tti_show_path(what), eps_keys[i]);
+        TT_CHECK(!unread || (float)json_number_value(value) == arch->norm_eps, TT_ERR_UNSUPPORTED,
+                 "%s: %s %g is not supported for this architecture, whose norms use rms_norm_eps (%g)", tti_show_path(what), eps_keys[i],
+                 json_number_value(value), (double)arch->norm_eps);
+    }
+    for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++) {
+        tti_only row = {flags[i].key, flags[i].value ? "true" : "false"};
+        if (!reads_key(family, row.key)) {
+            TT_TRY(check_only(what, config, &row));
         }
     }
     return TT_OK;
@@ -193,7 +227,8 @@ static tt_status read_keys(const char *what, const tti_family *family, tti_hyper
     }
     TT_CHECK(family->partial_rotary > 0 || hyper->rope.partial_rotary_factor == 1, TT_ERR_UNSUPPORTED,
              "%s: partial_rotary_factor is not supported for this architecture", tti_show_path(what));
-    return family->finish(hyper);
+    TT_TRY(family->finish(hyper));
+    return check_restated(what, config, family, &hyper->arch);
 }
 
 tt_status tti_config_read(const char *dir, const char *what, const tti_family **family_out,

@@ -524,6 +524,28 @@ static void keys_that_would_change_results_are_refused(void **state)
         {"llama4_text", "moe_layers", "2", TT_ERR_FILE, NULL},
         {"llama4_text", "text_config", "7", TT_ERR_FILE, NULL},
         {"qwen3_next", "attention_bias", "true", TT_ERR_UNSUPPORTED, NULL},
+        {"deepseek_v2", "rope_interleave", "false", TT_ERR_UNSUPPORTED, NULL},
+        {"ernie4_5_moe", "rope_interleave", "false", TT_ERR_UNSUPPORTED, NULL},
+        {"llama4_text", "rope_interleave", "false", TT_ERR_UNSUPPORTED, NULL},
+        {"granitemoe", "shared_intermediate_size", "32", TT_ERR_UNSUPPORTED, NULL},
+        {"minimax_m2", "attn_type_list", "{\"0\":1}", TT_ERR_FILE, NULL},
+        {"llama_dense", "norm_eps", "0.01", TT_ERR_UNSUPPORTED, NULL},
+        {"llama_dense", "layer_norm_epsilon", "0.01", TT_ERR_UNSUPPORTED, NULL},
+        {"llama_dense", "layer_norm_epsilon", "\"1e-5\"", TT_ERR_FILE, NULL},
+        {"llama_dense", "mlp_hidden_act", "\"relu2\"", TT_ERR_UNSUPPORTED, NULL},
+        {"llama_dense", "use_post_norm", "true", TT_ERR_UNSUPPORTED, NULL},
+        {"llama_dense", "qk_norm", "true", TT_ERR_UNSUPPORTED, NULL},
+        {"qwen3_dense", "qk_norm", "false", TT_ERR_UNSUPPORTED, NULL},
+        {"llama_dense", "attn_output_gate", "true", TT_ERR_UNSUPPORTED, NULL},
+        {"qwen3_next", "attn_output_gate", "false", TT_ERR_UNSUPPORTED, NULL},
+        {"qwen3_moe", "compression_ratio", "4", TT_ERR_UNSUPPORTED, NULL},
+        {"llama_dense", "num_experts", "8", TT_ERR_UNSUPPORTED, NULL},
+        {"qwen3_dense", "num_local_experts", "8", TT_ERR_UNSUPPORTED, NULL},
+        {"llama_dense", "n_routed_experts", "8", TT_ERR_UNSUPPORTED, NULL},
+        {"qwen3_dense", "moe_num_experts", "8", TT_ERR_UNSUPPORTED, NULL},
+        {"hunyuan_v1_moe", "moe_drop_tokens", "true", TT_ERR_UNSUPPORTED, NULL},
+        {"qwen3_moe", "scoring_func", "\"sigmoid\"", TT_ERR_UNSUPPORTED, NULL},
+        {"llama4_text", "scoring_func", "\"softmax\"", TT_ERR_UNSUPPORTED, NULL},
         {"qwen3_next", "linear_num_value_heads", "3", TT_ERR_FILE, NULL},
         {"qwen3_next", "layer_types", "[\"full_attention\",\"sliding_attention\",\"full_attention\"]", TT_ERR_UNSUPPORTED, "layer 1"},
     };
@@ -544,6 +566,12 @@ static void neutral_keys_are_accepted(void **state)
         {"ernie4_5_moe", "moe_layer_start_index", "[2,1]"},   {"ernie4_5_moe", "moe_layer_end_index", "[-1,1]"},
         {"llama_dense", "clip_qkv", "null"},                  {"llama_dense", "sliding_window", "512"},
         {"dots1", "scoring_func", "\"noaux_tc\""},            {"phimoe", "architectures", "[\"PhiMoEForCausalLM\"]"},
+        {"deepseek_v2", "rope_interleave", "true"},           {"ernie4_5_moe", "rope_interleave", "true"},
+        {"llama4_text", "rope_interleave", "true"},           {"granitemoe", "shared_intermediate_size", "0"},
+        {"minimax_m2", "attn_type_list", "null"},             {"qwen3_dense", "qk_norm", "true"},
+        {"qwen3_next", "attn_output_gate", "true"},           {"llama_dense", "compression_ratio", "1"},
+        {"llama_dense", "num_experts", "0"},                  {"hunyuan_v1_moe", "moe_drop_tokens", "false"},
+        {"qwen3_moe", "scoring_func", "\"softmax\""},         {"llama4_text", "scoring_func", "\"sigmoid\""},
         {"glm4_moe", "num_nextn_predict_layers", "null"},     {"qwen2_moe", "sliding_window", "16"}};
     fixture *f = *state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -555,6 +583,26 @@ static void neutral_keys_are_accepted(void **state)
         tt_model_close(&model);
         tt_model_close(&plain);
     }
+}
+
+/* A type that older models share, and forms that the name alone tells apart. */
+static void names_decide_where_types_do_not(void **state)
+{
+    fixture *f = *state;
+    tt_model *model;
+    arrange(f, "minimax_m2", "config.json", "model_type", "\"minimax\"");
+    assert_int_equal(tt_model_open(f->dir, &model), TT_OK);
+    tt_model_close(&model);
+    json_t *config = read_json(fixture_path(f, "config.json"));
+    json_object_del(config, "architectures");
+    fixture_write_json(f, "config.json", config);
+    json_decref(config);
+    expect_refusal(f, TT_ERR_UNSUPPORTED, "config.json", "minimax", NULL);
+    model = open_changed(f, "granitemoeshared", "architectures", NULL);
+    assert_true(tt_model_arch(model)->F_shared > 0);
+    tt_model_close(&model);
+    arrange(f, "granitemoeshared", "config.json", "architectures", "[\"GraniteMoeForCausalLM\"]");
+    expect_refusal(f, TT_ERR_UNSUPPORTED, "config.json", "shared_intermediate_size", NULL);
 }
 
 static void layers_follow_their_keys(void **state)
@@ -620,6 +668,7 @@ int main(void)
         TEST(both_spellings_give_the_same_hash),
         TEST(keys_that_would_change_results_are_refused),
         TEST(neutral_keys_are_accepted),
+        TEST(names_decide_where_types_do_not),
         TEST(layers_follow_their_keys),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
