@@ -586,16 +586,28 @@ static uint64_t hash_values(uint64_t hash, const uint64_t *values, size_t n)
     return hash;
 }
 
+static uint64_t hash_format(uint64_t hash, const ttk_format *f)
+{
+    const uint64_t values[] = {(uint64_t)f->code, (uint64_t)f->scale, (uint64_t)f->shift, (uint64_t)f->group, (uint64_t)f->super};
+    return hash_values(hash, values, sizeof(values) / sizeof(values[0]));
+}
+
 uint64_t tt_tensor_hash(const tt_tensor *tensor)
 {
     const tti_source *s = tensor->source;
-    const ttk_format *f = &s->format;
-    const uint64_t values[] = {(uint64_t)tensor->rows, (uint64_t)tensor->cols, (uint64_t)s->scheme,    (uint64_t)f->code,
-                               (uint64_t)f->scale,     (uint64_t)f->shift,     (uint64_t)f->group,     (uint64_t)s->plane,
-                               (uint64_t)s->file_rows, (uint64_t)s->file_cols, (uint64_t)s->transposed, (uint64_t)s->map};
+    const uint64_t values[] = {(uint64_t)tensor->rows,  (uint64_t)tensor->cols,  (uint64_t)s->scheme,     (uint64_t)s->plane,
+                               (uint64_t)s->file_rows,  (uint64_t)s->file_cols,  (uint64_t)s->transposed, (uint64_t)s->map,
+                               (uint64_t)s->plane_rows, (uint64_t)s->scale_rows, (uint64_t)s->flip,       (uint64_t)s->zero_add,
+                               (uint64_t)s->zeros_even, s->block ? (uint64_t)s->block->id + 1 : 0,   (uint64_t)s->scale_first};
     uint64_t hash = hash_values(UINT64_C(0xcbf29ce484222325), values, sizeof(values) / sizeof(values[0]));
+    hash = hash_format(hash, &s->format);
+    hash = hash_format(hash, &s->stored);
     for (int i = 0; i < TTI_PARTS; i++) {
-        const uint64_t part[] = {(uint64_t)s->part[i].file_id, s->part[i].offset, s->part[i].bytes};
+        const tti_part *p = &s->part[i];
+        const uint64_t part[] = {(uint64_t)p->file_id,    p->offset,         p->bytes,
+                                 (uint64_t)p->lines,      (uint64_t)p->words, (uint64_t)p->word_bytes,
+                                 (uint64_t)p->bits,       (uint64_t)p->packing, (uint64_t)p->transposed,
+                                 (uint64_t)p->awq};
         hash = hash_values(hash, part, sizeof(part) / sizeof(part[0]));
     }
     for (int i = 0; i < s->n_segments; i++) {

@@ -438,6 +438,61 @@ static void neutral_configurations_are_accepted(void **state)
     }
 }
 
+/* Ranks compare these hashes: whatever changes the numbers must change it. */
+static void hash_covers_all_that_is_read(void **state)
+{
+    (void)state;
+    tti_source source = {.n_segments = 1, .segment = {{8, 0, 8, 8}}};
+    tt_tensor tensor = {.name = "x", .rows = 8, .cols = 8, .source = &source};
+    uint64_t plain = tt_tensor_hash(&tensor);
+    int n = 0;
+#define CHANGES(field, value)                                                                                                      \
+    do {                                                                                                                           \
+        tti_source before = source;                                                                                                \
+        source.field = (value);                                                                                                    \
+        if (tt_tensor_hash(&tensor) == plain) {                                                                                    \
+            fail_msg("the hash leaves out " #field);                                                                               \
+        }                                                                                                                          \
+        source = before;                                                                                                           \
+        n++;                                                                                                                       \
+    } while (0)
+    CHANGES(scheme, TTI_SCHEME_QUANT);
+    CHANGES(format.code, TTK_U4);
+    CHANGES(format.scale, TTK_F16);
+    CHANGES(format.shift, TTK_SHIFT_ZERO);
+    CHANGES(format.group, 32);
+    CHANGES(format.super, 8);
+    CHANGES(stored.code, TTK_U4);
+    CHANGES(stored.scale, TTK_F16);
+    CHANGES(stored.shift, TTK_SHIFT_ZERO);
+    CHANGES(stored.group, 32);
+    CHANGES(stored.super, 8);
+    CHANGES(block, tti_block_type_find(0));
+    CHANGES(block, tti_block_type_find(12));
+    CHANGES(plane_rows, 8);
+    CHANGES(scale_rows, 8);
+    CHANGES(scale_first, 8);
+    CHANGES(flip, 128);
+    CHANGES(zero_add, 1);
+    CHANGES(zeros_even, true);
+    CHANGES(map, TTI_MAP_EXP);
+    for (int i = 0; i < TTI_PARTS; i++) {
+        CHANGES(part[i].file_id, 1);
+        CHANGES(part[i].offset, 8);
+        CHANGES(part[i].bytes, 8);
+        CHANGES(part[i].lines, 8);
+        CHANGES(part[i].words, 8);
+        CHANGES(part[i].word_bytes, 4);
+        CHANGES(part[i].bits, 4);
+        CHANGES(part[i].packing, TTI_PACKING_OUTPUTS);
+        CHANGES(part[i].transposed, true);
+        CHANGES(part[i].awq, true);
+    }
+#undef CHANGES
+    assert_int_equal(n, 20 + 10 * TTI_PARTS);
+    assert_true(tt_tensor_hash(&tensor) == plain);
+}
+
 /* A scale in another file than its weight, whatever the order of files (FC-04). */
 static void scale_and_weight_may_lie_in_different_files(void **state)
 {
@@ -482,6 +537,7 @@ int main(void)
                                        cmocka_unit_test(parts_of_packed_matrices_that_do_not_fit_are_refused),
                                        cmocka_unit_test(configurations_that_are_not_known_are_refused),
                                        cmocka_unit_test(neutral_configurations_are_accepted),
+                                       cmocka_unit_test(hash_covers_all_that_is_read),
                                        cmocka_unit_test(scale_and_weight_may_lie_in_different_files)};
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
