@@ -39,6 +39,7 @@ static const ttk_row rows[] = {
     TTK_ROW(argmax_f32, ref, 0),
 #if TTK_HAVE_AVX2
     TTK_ROW(pack, avx2, TTK_CPU_AVX2),
+    TTK_ROW(pack_quant, avx2, TTK_CPU_AVX2),
     TTK_ROW(gemm_f32, avx2, TTK_CPU_AVX2),
     TTK_ROW(gemm_bf16, avx2, TTK_CPU_AVX2),
     TTK_ROW(gemm_quant, avx2, TTK_CPU_AVX2),

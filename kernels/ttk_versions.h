@@ -5,7 +5,7 @@
 #include "ttk.h"
 
 ttk_pack_fn ttk_pack_ref, ttk_pack_avx2;
-ttk_pack_quant_fn ttk_pack_quant_ref;
+ttk_pack_quant_fn ttk_pack_quant_ref, ttk_pack_quant_avx2;
 ttk_unpack_fn ttk_unpack_ref;
 ttk_gemm_f32_fn ttk_gemm_f32_ref, ttk_gemm_f32_avx2, ttk_gemm_f32_avx512;
 ttk_gemm_bf16_fn ttk_gemm_bf16_ref, ttk_gemm_bf16_avx2, ttk_gemm_bf16_avx512;
