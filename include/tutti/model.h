@@ -15,8 +15,18 @@
 
 typedef struct tt_model tt_model; /* opaque */
 
-/* How packed weights are stored; AUTO is as the checkpoint (f16 becomes f32). */
-typedef enum tt_weight_format { TT_WEIGHTS_AUTO, TT_WEIGHTS_F32, TT_WEIGHTS_BF16 } tt_weight_format;
+/* How packed weights are stored; AUTO is as the checkpoint (f16 becomes f32). The quantised ones are for the matrices of attention, feed-forward
+ * and experts; embedding, head, routers, small gates and kv_b stay as stored. Groups along the inputs, each with a scale (ttk_quantize in ttk.h):
+ * INT8 and INT4 of 32 with a f16, FP8 (E4M3) of 128 with a f32. */
+typedef enum tt_weight_format {
+    TT_WEIGHTS_AUTO,
+    TT_WEIGHTS_F32,
+    TT_WEIGHTS_BF16,
+    TT_WEIGHTS_INT8,
+    TT_WEIGHTS_INT4,
+    TT_WEIGHTS_FP8,
+    TT_WEIGHTS_COUNT
+} tt_weight_format;
 
 typedef enum tt_attention_kind {
     TT_ATTENTION_GQA, /* q, k, v heads; keys and values are cached */
@@ -173,6 +183,7 @@ typedef enum tt_role {
 /* One matrix (or vector: cols = 1 and rows = its length) of a checkpoint, whatever its files' layout. */
 typedef struct tt_tensor {
     const char *name;   /* in the checkpoint; NULL when the architecture has no such tensor here */
+    tt_role role;
     int64_t rows, cols;
     ttk_format format;  /* what its numbers are, as packed panels can keep them bit by bit (ttk.h) */
     const struct tti_source *source; /* where and how it lies in the files; known to the model room */

@@ -4,6 +4,7 @@
 #include "describe.h"
 #include <stdlib.h>
 #include <string.h>
+#include "tutti/load.h"
 #include "tutti/stream.h"
 #include "ttk.h"
 
@@ -123,7 +124,6 @@ tt_status tti_cli_ranks_json(const tt_model *model, const tt_layout *layout, jso
 
 json_t *tti_cli_layout_json(const tt_layout *layout)
 {
-    static const char *const weights[] = {"auto", "f32", "bf16"};
     static const char *const wires[] = {"f32", "bf16"};
     static const char *const kvs[] = {"f32", "bf16"};
     return json_pack(
@@ -131,7 +131,7 @@ json_t *tti_cli_layout_json(const tt_layout *layout)
         layout->n_ranks, "nodes", layout->n_nodes, "dp", layout->dp, "tp", layout->tp, "ep",
         layout->n_groups * layout->etp, "etp", layout->etp, "context", (json_int_t)layout->context,
         "max_batch", (json_int_t)layout->max_batch, "prefill_chunk",
-        (json_int_t)layout->prefill_chunk, "weights", weights[layout->weights], "act", "f32",
+        (json_int_t)layout->prefill_chunk, "weights", tt_weights_name(layout->weights), "act", "f32",
         "wire", wires[layout->wire], "wire_back", wires[layout->wire_back], "kv", kvs[layout->kv],
         "kernels", ttk_set_name(), "why", layout->why);
 }

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include "phases.h"
 #include "session.h"
+#include "tutti/load.h"
 #include "tutti/log.h"
 #include "ttk.h"
 
@@ -144,14 +145,13 @@ static void print_memory(const tti_cli_session *session, const tti_cli_work *w,
 static void print_formats(const tti_cli_session *session, const tti_cli_work *w,
                           const rank_figures *of_rank)
 {
-    static const char *const weights[] = {"as the checkpoint", "f32", "bf16"};
     static const char *const formats[] = {"f32", "bf16"};
     const tt_layout *layout = session->layout;
     fprintf(stderr, "layout   %s\n", layout->why);
     fprintf(stderr,
             "formats  weights %s, act f32, wire %s, back %s, kv %s; kernels %s (%s), %lld "
             "thread%s a rank\n",
-            weights[layout->weights], formats[layout->wire], formats[layout->wire_back],
+            layout->weights == TT_WEIGHTS_AUTO ? "as the checkpoint" : tt_weights_name(layout->weights), formats[layout->wire], formats[layout->wire_back],
             formats[layout->kv], ttk_set_name(), ttk.isa, (long long)of_rank[0].n_threads,
             plural(of_rank[0].n_threads));
     if (w->sampled) {

@@ -16,7 +16,7 @@
 #define MAX_SECONDS 86400.0
 #define MAX_SEED 9.2e18
 /* In the order of tt_weight_format. */
-#define WEIGHTS "auto|f32|bf16"
+#define WEIGHTS "auto|f32|bf16|int8|int4|fp8"
 
 const tt_option tti_cli_general_options[] = {
     {"help", 'h', TT_OPTION_FLAG, AT(help), NULL, 0, 0, NULL, NULL, "print this help"},

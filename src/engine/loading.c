@@ -52,6 +52,9 @@ tt_status tti_loading_begin(tti_loading *loading, const tt_engine_params *params
     tt_rank_memory memory = {0};
     TT_TRY(tt_world_agree(params->world, tt_plan_memory(params->model, layout, tt_world_rank(params->world), &memory)));
     loading->total_bytes = memory.dense_bytes + memory.expert_bytes;
+    if (tt_world_rank(params->world) == 0) {
+        tt_load_warn_requantized(params->model, layout->weights);
+    }
     TT_TRY(tt_relay_create(params->world, attends, TT_LOAD_PIECE_BYTES, &loading->relay));
     loading->table = (tt_load_relay){.arg = loading->relay,
                                      .piece_bytes = tt_relay_piece_bytes(loading->relay),

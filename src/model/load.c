@@ -7,6 +7,7 @@
  * A row's result does not depend on the piece or the unit that it came with: any split of rows over ranks gives the same bits. */
 #include "tutti/load.h"
 #include <string.h>
+#include "requantize.h"
 #include "source.h"
 #include "tutti/memory.h"
 
@@ -17,25 +18,14 @@ enum {
 
 /* ---- formats ---- */
 
-ttk_format tt_load_format(tt_weight_format weights, const tt_tensor *tensor)
-{
-    static const ttk_format f32 = {.code = TTK_F32}, bf16 = {.code = TTK_BF16};
-    switch (weights) {
-    case TT_WEIGHTS_F32:
-        return f32;
-    case TT_WEIGHTS_BF16:
-        return bf16;
-    case TT_WEIGHTS_AUTO:
-        break;
-    }
-    return tensor->format.code == TTK_F16 ? f32 : tensor->format;
-}
-
 ttk_format tt_load_format_transposed(tt_weight_format weights, const tt_tensor *tensor, int64_t row, int64_t n_rows)
 {
     const ttk_format *f = &tensor->format;
     ttk_format format = tt_load_format(weights, tensor);
-    if (ttk_format_is_plain(&format) || weights != TT_WEIGHTS_AUTO) {
+    if (!ttk_format_is_plain(&format)) {
+        format = tt_load_format(TT_WEIGHTS_AUTO, tensor); /* never rounded */
+    }
+    if (ttk_format_is_plain(&format)) {
         return format;
     }
     const tti_source *s = tensor->source;
@@ -139,15 +129,10 @@ static tt_status fetch(tt_load_params *params, const tti_raw *raw)
 
 /* ---- units ---- */
 
-static bool same_format(const ttk_format *a, const ttk_format *b)
-{
-    return a->code == b->code && a->scale == b->scale && a->shift == b->shift && a->group == b->group && a->super == b->super;
-}
-
 /* True if panels that lie in the file packed are what the target wants. */
 static bool is_kept(const tt_tensor *tensor, const tt_load_target *t)
 {
-    return tensor->source->scheme == TTI_SCHEME_PANELS && !t->transposed && same_format(&t->linear->format, &tensor->format);
+    return tensor->source->scheme == TTI_SCHEME_PANELS && !t->transposed && tti_same_format(&t->linear->format, &tensor->format);
 }
 
 static int64_t unit_rows(const tt_load_target *t)
@@ -156,10 +141,11 @@ static int64_t unit_rows(const tt_load_target *t)
 }
 
 /* Packs n rows (one panel at most) of format `from` at `panel`. */
-static void pack_rows(const ttk_format *to, void *panel, const ttk_format *from, const ttk_unpacked *rows, int64_t n, int64_t K, float *f32)
+static void pack_rows(const ttk_format *to, void *panel, const ttk_format *from, const ttk_unpacked *rows, int64_t n, int64_t K, void *f32)
 {
-    if (!ttk_format_is_plain(to) && same_format(to, from)) {
-        ttk.pack_quant(panel, to, rows, n, K, 0, 1);
+    if (!ttk_format_is_plain(to)) {
+        ttk_unpacked out = tti_same_format(to, from) ? *rows : tti_requantize(to, from, rows, n, K, f32);
+        ttk.pack_quant(panel, to, &out, n, K, 0, 1);
         return;
     }
     const void *src = rows->code;
@@ -227,7 +213,9 @@ static void size_unit(const tt_load_target *t, const tt_tensor *tensor, size_t *
     const ttk_format *from = &tensor->format, *to = &t->linear->format;
     int64_t n = unit_rows(t), K = tensor->cols;
     size_t u = round_to_line(ttk_unpacked_bytes(from, n, K)), w = 0;
-    if (!ttk_format_is_plain(from) || t->transposed) {
+    if (!t->transposed && !ttk_format_is_plain(to) && !tti_same_format(to, from)) {
+        w = tti_requantize_bytes(to, n, K);
+    } else if (!ttk_format_is_plain(from) || t->transposed) {
         w = round_to_line(t->transposed && !ttk_format_is_plain(to) ? ttk_unpacked_bytes(to, K, n) : (size_t)(n * K) * sizeof(float));
     }
     *unpacked = u > *unpacked ? u : *unpacked;

@@ -237,6 +237,7 @@ tt_tensor tt_model_tensor(const tt_model *model, tt_role role, int64_t layer, in
         }
     }
     tt_tensor tensor = found ? found->tensor : (tt_tensor){0};
+    tensor.role = role;
     tensor.source = tensor.name ? &found->source : NULL;
     return tensor;
 }

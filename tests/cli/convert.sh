@@ -13,7 +13,7 @@ same() {
 for m in tiny deepseek_v3_fp8 qwen3_moe_gptq llama4_text; do
     source=$golden/architectures/$m
     [ $m = tiny ] && source=$model
-    for weights in auto f32 bf16; do
+    for weights in auto f32 bf16 int8; do
         name="$m, --weights $weights"
         rm -rf "$packed"
         one "$tutti" convert "$source" "$packed" --weights $weights --quiet

@@ -12,14 +12,14 @@ trap 'rm -rf "$work"' EXIT
 failed=0
 count=0
 model_dir() {
-    case $1 in
+    case ${1%%+*} in
     tiny) echo "$top_srcdir/models/tiny-moe" ;;
-    *.gguf) echo "$top_srcdir/tests/golden/gguf/$1" ;;
-    *) echo "$top_srcdir/tests/golden/architectures/$1" ;;
+    *.gguf) echo "$top_srcdir/tests/golden/gguf/${1%%+*}" ;;
+    *) echo "$top_srcdir/tests/golden/architectures/${1%%+*}" ;;
     esac
 }
 ids_of() { # sequences of its own, or those of all miniatures (vocabularies of 320)
-    if [ -f "$ids/$1.txt" ]; then echo "$ids/$1.txt"; else echo "$ids/miniature.txt"; fi
+    if [ -f "$ids/${1%%+*}.txt" ]; then echo "$ids/${1%%+*}.txt"; else echo "$ids/miniature.txt"; fi
 }
 report() { # report NAME STATUS
     count=$((count + 1))
@@ -30,6 +30,7 @@ last=
 while read -r model ranks options; do
     case $model in '#'* | '') continue ;; esac
     row="$model on $ranks: $options"
+    case $model in *+*) options="--weights ${model#*+} $options" ;; esac
     is_oracle=0
     [ "$model" = "$last" ] || is_oracle=1
     last=$model

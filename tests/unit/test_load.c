@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "model_internal.h"
+#include "requantize.h"
 #include "source.h"
 #include "tutti/memory.h"
 
@@ -119,6 +120,32 @@ static void expect_numbers(const tt_load_target *t, const float *numbers, int64_
     tt_linear_fini(&want);
 }
 
+/* The same where weights are rounded. Codes that are kept, and transposed targets, are not looked at here. */
+static void expect_rounded(const tt_load_target *t, const tt_tensor *tensor, const float *numbers, tt_weight_format weights)
+{
+    const ttk_format to = t->linear->format, wanted = tt_load_format(weights, tensor);
+    int64_t N = t->linear->N, K = t->linear->K, cols = tensor->cols;
+    if (t->transposed || ttk_format_is_plain(&to) || tti_same_format(&wanted, &tensor->format)) {
+        return;
+    }
+    tt_linear want;
+    size_t bytes = ttk_unpacked_bytes(&to, N, K);
+    float *w = malloc((size_t)(N * K) * sizeof(float));
+    void *buffer = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    assert_true(w && buffer && tti_same_format(&to, &wanted));
+    for (int64_t i = 0; i < N * K; i++) {
+        w[i] = numbers[t->row * cols + i];
+    }
+    ttk_unpacked rows = ttk_unpacked_in(&to, N, K, buffer);
+    ttk_quantize(&to, w, N, K, &rows);
+    assert_int_equal(tt_linear_init(&want, "test", &to, N, K, TT_MEMORY_ANY_NODE), TT_OK);
+    ttk.pack_quant(want.panels, &to, &rows, N, K, 0, tt_linear_n_panels(&want));
+    expect_equal(t->linear, &want, tensor->name);
+    tt_linear_fini(&want);
+    free(buffer);
+    free(w);
+}
+
 /* Returns the pieces that the walk took. */
 static uint64_t check_tensor(const tt_model *model, const tt_tensor *tensor, size_t piece_bytes, tt_weight_format weights)
 {
@@ -145,6 +172,7 @@ static uint64_t check_tensor(const tt_model *model, const tt_tensor *tensor, siz
         if (weights == TT_WEIGHTS_F32) {
             expect_numbers(&target[i], numbers, tensor->cols, tensor->name);
         }
+        expect_rounded(&target[i], tensor, numbers, weights);
         tt_linear_fini(&alone);
         tt_linear_fini(&linear[i]);
     }
@@ -173,11 +201,35 @@ static void any_walk_gives_the_same_panels(void **state)
                 n_pieces += check_tensor(model, &tensor, pieces[p], TT_WEIGHTS_AUTO);
                 check_tensor(model, &tensor, pieces[p], TT_WEIGHTS_F32);
                 check_tensor(model, &tensor, pieces[p], TT_WEIGHTS_BF16);
+                check_tensor(model, &tensor, pieces[p], (tt_weight_format)(TT_WEIGHTS_INT8 + p));
             }
         }
         tt_model_close(&model);
     }
     assert_true(n_pieces > 1000);
+}
+
+static void only_matrices_of_products_are_rounded(void **state)
+{
+    static const struct {
+        tt_role role;
+        bool is_rounded;
+    } want[] = {{TT_ROLE_EMBED, false}, {TT_ROLE_HEAD, false},       {TT_ROLE_ROUTER, false},     {TT_ROLE_FFN_NORM, false}, {TT_ROLE_Q_B, true},
+                {TT_ROLE_KV_B, false},  {TT_ROLE_EXPERT_DOWN, true}, {TT_ROLE_SHARED_UP, true}};
+    (void)state;
+    tt_model *model = open_golden("architectures/deepseek_v3");
+    int64_t last = tt_model_arch(model)->L - 1;
+    for (tt_weight_format weights = TT_WEIGHTS_INT8; weights < TT_WEIGHTS_COUNT; weights++) {
+        for (size_t i = 0; i < sizeof(want) / sizeof(want[0]); i++) {
+            tt_tensor tensor = tt_model_tensor(model, want[i].role, last, 0);
+            ttk_format format = tt_load_format(weights, &tensor), as_stored = tt_load_format(TT_WEIGHTS_AUTO, &tensor);
+            assert_non_null(tensor.name);
+            assert_int_equal(!ttk_format_is_plain(&format), want[i].is_rounded);
+            assert_true(want[i].is_rounded || tti_same_format(&format, &as_stored));
+            assert_true(!want[i].is_rounded || ttk_can_quantize(&format));
+        }
+    }
+    tt_model_close(&model);
 }
 
 static void rows_and_vectors_come_through_a_relay(void **state)
@@ -238,6 +290,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_walk_gives_the_same_panels),
+        cmocka_unit_test(only_matrices_of_products_are_rounded),
         cmocka_unit_test(rows_and_vectors_come_through_a_relay),
         cmocka_unit_test(errors_of_a_relay_come_back),
     };
