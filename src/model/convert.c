@@ -190,7 +190,7 @@ static json_t *entry_json(const writer *w, const item *it)
 /* The whole header: length, JSON, and spaces up to a page. Owner of *text_out: the caller. */
 static tt_status make_header(const writer *w, char **text_out, size_t *bytes_out)
 {
-    json_t *description, *root = json_object();
+    json_t *description = NULL, *root = json_object();
     tt_status st = describe(w, &description);
     if (st != TT_OK) {
         json_decref(root);
