@@ -179,6 +179,16 @@ typedef enum tt_role {
     TT_ROLE_SHARED_ROUTER, /* [1][H] */
     TT_ROLE_COUNT
 } tt_role;
+/* Of the whole model; else of a layer. */
+static inline bool tt_role_is_global(tt_role role)
+{
+    return (int)role < (int)TT_ROLE_ATTENTION_NORM;
+}
+/* Of one expert of a layer. */
+static inline bool tt_role_is_expert(tt_role role)
+{
+    return role >= TT_ROLE_EXPERT_GATE && role <= TT_ROLE_EXPERT_DOWN_BIAS;
+}
 
 /* One matrix (or vector: cols = 1 and rows = its length) of a checkpoint, whatever its files' layout. */
 typedef struct tt_tensor {

@@ -29,8 +29,8 @@ json_t *tti_cli_formats_json(const tt_model *model)
         if (role == TT_ROLE_HEAD && a->tied_embeddings) {
             continue; /* the embedding once more */
         }
-        bool of_layer = role >= TT_ROLE_ATTENTION_NORM;
-        bool of_expert = role >= TT_ROLE_EXPERT_GATE && role <= TT_ROLE_EXPERT_DOWN_BIAS;
+        bool of_layer = !tt_role_is_global((tt_role)role);
+        bool of_expert = tt_role_is_expert((tt_role)role);
         for (int64_t l = 0; l < (of_layer ? a->L : 1); l++) {
             for (int64_t e = 0; e < (of_expert ? a->E : 1); e++) {
                 count_one(model, (tt_role)role, l, e, formats);

@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include "gguf_model.h"
 #include "panels.h"
+#include "requantize.h"
 #include "tutti/load.h"
 #include "tutti/memory.h"
 
@@ -89,7 +90,7 @@ static tt_status list_items(writer *w)
     }
     for (int64_t layer = 0; layer < n_layers; layer++) {
         for (int role = TTI_N_GLOBAL_ROLES; role < TT_ROLE_COUNT; role++) {
-            if (!tti_role_is_expert((tt_role)role)) {
+            if (!tt_role_is_expert((tt_role)role)) {
                 TT_TRY(add_item(w, (tt_role)role, layer, 0));
             }
         }
@@ -106,17 +107,12 @@ static tt_status list_items(writer *w)
 
 /* ---- the header ---- */
 
-static bool same_format(const ttk_format *a, const ttk_format *b)
-{
-    return a->code == b->code && a->scale == b->scale && a->shift == b->shift && a->group == b->group && a->super == b->super;
-}
-
 /* The number of a format in the list, which grows by it if it is new. */
 static int format_id(ttk_format *known, int *n_known, json_t *formats, const ttk_format *format)
 {
     enum { MOST = 64 }; /* distinct formats in one checkpoint; in practice below 8 */
     for (int i = 0; i < *n_known; i++) {
-        if (same_format(&known[i], format)) {
+        if (tti_same_format(&known[i], format)) {
             return i;
         }
     }

@@ -121,8 +121,8 @@ uint64_t tt_model_hash(const tt_model *model)
         mix_layer(&hash, &a->layer[layer]);
     }
     for (int role = 0; role < TT_ROLE_COUNT; role++) {
-        int64_t n_experts = tti_role_is_expert((tt_role)role) ? a->E : 1;
-        for (int64_t layer = 0; layer < (tti_role_is_global((tt_role)role) ? 1 : n_layers); layer++) {
+        int64_t n_experts = tt_role_is_expert((tt_role)role) ? a->E : 1;
+        for (int64_t layer = 0; layer < (tt_role_is_global((tt_role)role) ? 1 : n_layers); layer++) {
             for (int64_t e = 0; e < n_experts; e++) {
                 tt_tensor t = tt_model_tensor(model, (tt_role)role, layer, e);
                 mix(&hash, t.name ? tt_tensor_hash(&t) : 0);

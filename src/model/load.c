@@ -11,10 +11,7 @@
 #include "source.h"
 #include "tutti/memory.h"
 
-enum {
-    LINE = 64,
-    STRAIGHT_BYTES = 64 << 20 /* of one read that needs no buffer */
-};
+enum { STRAIGHT_BYTES = 64 << 20 /* of one read that needs no buffer */ };
 
 /* ---- formats ---- */
 
@@ -55,11 +52,6 @@ typedef struct walk {
     int64_t done, n_rows;  /* rows walked, of how many */
     uint64_t bytes;        /* that all of it will be packed as */
 } walk;
-
-static size_t round_to_line(size_t bytes)
-{
-    return (bytes + LINE - 1) / LINE * LINE;
-}
 
 static void run_all(const tt_load_params *params, tt_task_fn *fn, void *arg)
 {
@@ -140,6 +132,18 @@ static int64_t unit_rows(const tt_load_target *t)
     return t->transposed ? t->n_rows : TTK_PANEL;
 }
 
+/* The elements of rows[n][K] as they may be packed plainly: as they are, or as floats in f32[n][K]. */
+static const void *plain_elements(const ttk_format *from, const ttk_unpacked *rows, int64_t n, int64_t K, float *f32, ttk_dtype *type_out)
+{
+    *type_out = from->code;
+    if (ttk_format_is_plain(from)) {
+        return rows->code;
+    }
+    *type_out = TTK_F32;
+    ttk_unpacked_to_f32(from, rows, n, K, f32);
+    return f32;
+}
+
 /* Packs n rows (one panel at most) of format `from` at `panel`. */
 static void pack_rows(const ttk_format *to, void *panel, const ttk_format *from, const ttk_unpacked *rows, int64_t n, int64_t K, void *f32)
 {
@@ -148,13 +152,8 @@ static void pack_rows(const ttk_format *to, void *panel, const ttk_format *from,
         ttk.pack_quant(panel, to, &out, n, K, 0, 1);
         return;
     }
-    const void *src = rows->code;
-    ttk_dtype type = from->code;
-    if (!ttk_format_is_plain(from)) {
-        ttk_unpacked_to_f32(from, rows, n, K, f32);
-        src = f32;
-        type = TTK_F32;
-    }
+    ttk_dtype type;
+    const void *src = plain_elements(from, rows, n, K, f32, &type);
     ttk.pack(panel, to->code, src, type, K, 1, n, K, 0, 1);
 }
 
@@ -185,13 +184,8 @@ static void pack_turned(const tt_linear *linear, const ttk_format *from, const t
         ttk.pack_quant(linear->panels, to, &out, cols, n_rows, 0, n_panels);
         return;
     }
-    const void *src = rows->code;
-    ttk_dtype type = from->code;
-    if (!ttk_format_is_plain(from)) {
-        ttk_unpacked_to_f32(from, rows, n_rows, cols, work);
-        src = work;
-        type = TTK_F32;
-    }
+    ttk_dtype type;
+    const void *src = plain_elements(from, rows, n_rows, cols, work, &type);
     ttk.pack(linear->panels, to->code, src, type, 1, cols, cols, n_rows, 0, n_panels);
 }
 
@@ -212,11 +206,11 @@ static void size_unit(const tt_load_target *t, const tt_tensor *tensor, size_t *
 {
     const ttk_format *from = &tensor->format, *to = &t->linear->format;
     int64_t n = unit_rows(t), K = tensor->cols;
-    size_t u = round_to_line(ttk_unpacked_bytes(from, n, K)), w = 0;
+    size_t u = tti_round_to_line(ttk_unpacked_bytes(from, n, K)), w = 0;
     if (!t->transposed && !ttk_format_is_plain(to) && !tti_same_format(to, from)) {
         w = tti_requantize_bytes(to, n, K);
     } else if (!ttk_format_is_plain(from) || t->transposed) {
-        w = round_to_line(t->transposed && !ttk_format_is_plain(to) ? ttk_unpacked_bytes(to, K, n) : (size_t)(n * K) * sizeof(float));
+        w = tti_round_to_line(t->transposed && !ttk_format_is_plain(to) ? ttk_unpacked_bytes(to, K, n) : (size_t)(n * K) * sizeof(float));
     }
     *unpacked = u > *unpacked ? u : *unpacked;
     *work = w > *work ? w : *work;

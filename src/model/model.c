@@ -51,7 +51,7 @@ static void report_converted(const tt_model *model)
     const char *first = NULL;
     int64_t n = 0;
     for (int role = 0; role < TT_ROLE_COUNT; role++) {
-        bool global = tti_role_is_global((tt_role)role), expert = tti_role_is_expert((tt_role)role);
+        bool global = tt_role_is_global((tt_role)role), expert = tt_role_is_expert((tt_role)role);
         for (int64_t layer = 0; layer < (global ? 1 : arch->L + arch->n_mtp); layer++) {
             for (int64_t e = 0; e < (expert ? arch->E : 1); e++) {
                 tt_tensor tensor = tt_model_tensor(model, (tt_role)role, layer, e);
@@ -226,10 +226,10 @@ tt_tensor tt_model_tensor(const tt_model *model, tt_role role, int64_t layer, in
 {
     const tt_arch *arch = &model->arch;
     const tti_resolved *found = NULL;
-    if (tti_role_is_global(role)) {
+    if (tt_role_is_global(role)) {
         found = &model->global[role];
     } else if (role < TT_ROLE_COUNT && layer >= 0 && layer < arch->L + arch->n_mtp) {
-        if (!tti_role_is_expert(role)) {
+        if (!tt_role_is_expert(role)) {
             found = &model->layer[role][layer];
         } else if (expert >= 0 && expert < arch->E && model->expert[layer] &&
                    (role <= TT_ROLE_EXPERT_DOWN || arch->expert_bias)) {
@@ -247,7 +247,7 @@ void tt_model_count_parameters(const tt_model *model, int64_t *total_out, int64_
     const tt_arch *arch = &model->arch;
     int64_t total = 0, active = 0;
     for (int role = 0; role < TT_ROLE_COUNT; role++) {
-        bool global = tti_role_is_global((tt_role)role), expert = tti_role_is_expert((tt_role)role);
+        bool global = tt_role_is_global((tt_role)role), expert = tt_role_is_expert((tt_role)role);
         if (role == TT_ROLE_HEAD && arch->tied_embeddings) {
             continue; /* counted as the embedding */
         }

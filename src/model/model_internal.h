@@ -180,6 +180,12 @@ typedef struct tti_checkpoint {
 tt_status tti_checkpoint_open(const char *dir, tti_checkpoint *checkpoint_out);
 void tti_checkpoint_fini(tti_checkpoint *checkpoint);
 
+/* What lies in one buffer begins at lines of the cache: bytes rounded up to them. */
+static inline size_t tti_round_to_line(size_t bytes)
+{
+    return (bytes + TT_CACHE_LINE - 1) / TT_CACHE_LINE * TT_CACHE_LINE;
+}
+
 /* ---- source.c ---- */
 
 /* How the numbers of a matrix are spread over files. */
@@ -510,14 +516,6 @@ struct tt_model {
     tt_generation generation;
 };
 
-static inline bool tti_role_is_global(tt_role role)
-{
-    return (int)role < TTI_N_GLOBAL_ROLES;
-}
-static inline bool tti_role_is_expert(tt_role role)
-{
-    return role >= TT_ROLE_EXPERT_GATE && role <= TT_ROLE_EXPERT_DOWN_BIAS;
-}
 /* Shape of a role's tensor in a layer; false if the architecture has none there. vector_out: one
  * dimension. */
 bool tti_role_shape(const tt_arch *arch, tt_role role, int64_t layer, int64_t *rows_out,

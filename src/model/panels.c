@@ -69,10 +69,10 @@ static const char *const shift_names[] = {[TTK_SHIFT_NONE] = "none", [TTK_SHIFT_
 void tti_panels_name(tt_role role, int64_t layer, int64_t expert, char name[TTI_PANELS_NAME_BYTES])
 {
     int used = snprintf(name, TTI_PANELS_NAME_BYTES, "%s", role_names[role]);
-    if (!tti_role_is_global(role)) {
+    if (!tt_role_is_global(role)) {
         used += snprintf(name + used, TTI_PANELS_NAME_BYTES - (size_t)used, ".%lld", (long long)layer);
     }
-    if (tti_role_is_expert(role)) {
+    if (tt_role_is_expert(role)) {
         snprintf(name + used, TTI_PANELS_NAME_BYTES - (size_t)used, ".%lld", (long long)expert);
     }
 }

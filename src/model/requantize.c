@@ -7,8 +7,6 @@
 #include "model_internal.h"
 #include "tutti/log.h"
 
-enum { LINE = 64 };
-
 static const struct {
     const char *name;
     ttk_format format; /* of matrices that change; AUTO has none */
@@ -71,19 +69,14 @@ bool tti_same_format(const ttk_format *a, const ttk_format *b)
 
 /* ---- rounding ---- */
 
-static size_t round_to_line(size_t bytes)
-{
-    return (bytes + LINE - 1) / LINE * LINE;
-}
-
 static size_t float_bytes(int64_t n, int64_t K)
 {
-    return round_to_line((size_t)n * (size_t)K * sizeof(float));
+    return tti_round_to_line((size_t)n * (size_t)K * sizeof(float));
 }
 
 size_t tti_requantize_bytes(const ttk_format *to, int64_t n, int64_t K)
 {
-    return float_bytes(n, K) + round_to_line(ttk_unpacked_bytes(to, n, K));
+    return float_bytes(n, K) + tti_round_to_line(ttk_unpacked_bytes(to, n, K));
 }
 
 static const float *floats_of(const ttk_format *from, const ttk_unpacked *rows, int64_t n, int64_t K, float *work)
@@ -115,7 +108,7 @@ void tt_load_warn_requantized(const tt_model *model, tt_weight_format weights)
     const char *first = NULL;
     int64_t n = 0;
     for (int role = 0; role < TT_ROLE_COUNT && !ttk_format_is_plain(&formats[weights].format); role++) {
-        int64_t n_experts = tti_role_is_expert((tt_role)role) ? arch->E : 1;
+        int64_t n_experts = tt_role_is_expert((tt_role)role) ? arch->E : 1;
         for (int64_t layer = 0; can_change((tt_role)role) && layer < arch->L; layer++) {
             for (int64_t e = 0; e < n_experts; e++) {
                 tt_tensor tensor = tt_model_tensor(model, (tt_role)role, layer, e);

@@ -12,7 +12,7 @@ bool tti_role_shape(const tt_arch *arch, tt_role role, int64_t layer, int64_t *r
                     int64_t *cols_out, bool *vector_out)
 {
     const tt_arch *a = arch;
-    bool of_layer = !tti_role_is_global(role);
+    bool of_layer = !tt_role_is_global(role);
     bool delta = of_layer && a->layer[layer].mixer == TT_MIXER_DELTA;
     bool mla = a->attention == TT_ATTENTION_MLA && !delta, gqa = !mla && !delta;
     bool moe = of_layer && a->layer[layer].is_moe;
@@ -441,7 +441,7 @@ static tt_status allocate(tt_model *model, int64_t n_layers)
     model->expert = calloc(n, sizeof(*model->expert));
     bool enough = model->arch.layer && model->expert;
     for (int role = TTI_N_GLOBAL_ROLES; role < TT_ROLE_COUNT; role++) {
-        if (!tti_role_is_expert((tt_role)role)) {
+        if (!tt_role_is_expert((tt_role)role)) {
             model->layer[role] = calloc(n, sizeof(*model->layer[role]));
             enough = enough && model->layer[role];
         }
@@ -457,7 +457,7 @@ static tt_status resolve_panels(const resolver *r, const tti_panels *panels, tt_
     int n_roles = a->expert_bias ? TTI_N_EXPERT_ROLES : TTI_N_EXPERT_MATRICES;
     for (int i = 0; i < TT_ROLE_COUNT; i++) {
         tt_role role = (tt_role)i;
-        bool global = tti_role_is_global(role), expert = tti_role_is_expert(role);
+        bool global = tt_role_is_global(role), expert = tt_role_is_expert(role);
         for (int64_t layer = 0; layer < (global ? 1 : a->L + a->n_mtp); layer++) {
             int64_t shape[2];
             bool vector;
@@ -517,7 +517,7 @@ static tt_status resolve(tt_model *model, const tti_family *family, const tti_hy
     }
     for (int64_t layer = 0; layer < n_layers; layer++) {
         for (int role = TTI_N_GLOBAL_ROLES; role < TT_ROLE_COUNT; role++) {
-            if (!tti_role_is_expert((tt_role)role)) {
+            if (!tt_role_is_expert((tt_role)role)) {
                 TT_TRY(resolve_one(&r, (tt_role)role, layer, &model->layer[role][layer]));
             }
         }

@@ -9,7 +9,6 @@
 #include <string.h>
 
 enum {
-    LINE = 64,             /* bytes; parts begin at such a border */
     SMALL_BYTES = 1 << 20, /* a rectangle within so few bytes is read with what lies around it */
     SPAN_PART = 4          /* and so is one that takes at least this part of its lines */
 };
@@ -129,7 +128,7 @@ static size_t set_rectangles(const tti_source *s, int64_t row, int64_t n, rectan
         if (s->part[i].bytes > 0 && n > 0) {
             set_rectangle(s, i, begin, end, &rect[i]);
             rect[i].at = at;
-            at += ((size_t)rect[i].n_lines * rect[i].line_bytes + LINE - 1) / LINE * LINE;
+            at += tti_round_to_line((size_t)rect[i].n_lines * rect[i].line_bytes); /* parts begin at such a border */
         }
     }
     return at;
