@@ -482,6 +482,7 @@ static void not_a_number_is_told_to_all(tt_world *world, const tt_model *model)
     tt_load_params load = {.model = model, .node = TT_MEMORY_ANY_NODE};
     tt_moe_params moe_params = {model, layout, world, placement, compute, &load};
     MUST(tt_moe_create(&moe_params, &moe));
+    MPI_Barrier(MPI_COMM_WORLD); /* who is still being created would learn of the failure there */
     float x[H] = {0}, y[H];
     x[3] = test_rank == test_size - 1 ? NAN : 1.0f;
     tt_status st = tt_moe_begin(moe, 0, MOE_LAYER, 1, x, TT_OK);
@@ -489,8 +490,7 @@ static void not_a_number_is_told_to_all(tt_world *world, const tt_model *model)
         CHECK(st == TT_ERR_NUMERIC && strstr(tt_status_message(), "layer 1"), "%s: %s", tt_status_name(st),
               tt_status_message());
     } else {
-        CHECK(st == TT_OK, "%s", tt_status_name(st));
-        st = tt_moe_end(moe, 0, y);
+        st = st == TT_OK ? tt_moe_end(moe, 0, y) : st; /* a fast peer's failure is seen by the first call already */
         CHECK(st == TT_ERR_PEER && strstr(tt_status_message(), "not a number"), "%s: %s", tt_status_name(st),
               tt_status_message());
     }
