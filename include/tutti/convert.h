@@ -2,6 +2,8 @@
  *
  * OUT becomes a directory with the files of MODEL that are no weights, and model.safetensors: dense tensors first, then expert 0 of all layers,
  * expert 1, ...: the experts of a rank are one range. Panels are U8 tensors named by role; "tutti" in __metadata__ describes them.
+ * Of a GGUF file, whose parts may be several, config.json and generation_config.json are made from its metadata, and tokenizer.gguf is a GGUF file
+ * without tensors that has its keys general.* and tokenizer.*: tt_tokenizer_create reads it where a directory has no other tokenizer.
  * Loading it gives the same bits as loading MODEL with the same weights.
  * Threads: set-up only. MPI: none. */
 #ifndef TUTTI_CONVERT_H
@@ -10,7 +12,7 @@
 #include "tutti/stream.h"
 
 typedef struct tt_convert_params {
-    const tt_model *model; /* a directory, not a GGUF file */
+    const tt_model *model;
     const char *out;       /* must not exist */
     tt_weight_format weights;
     tt_stream *compute;    /* packs in parallel; NULL = the caller alone */
@@ -19,7 +21,7 @@ typedef struct tt_convert_params {
 } tt_convert_params;
 
 /* Writes OUT.tmp and renames it when all is there; after an error nothing stays. Holds one packed tensor at a time. *bytes_out: of the weight file.
- * Errors: TT_ERR_USAGE if OUT exists, TT_ERR_IO (a full disk, ...), TT_ERR_UNSUPPORTED for GGUF, those of reading. */
+ * Errors: TT_ERR_USAGE if OUT exists, TT_ERR_IO (a full disk, ...), those of reading. */
 TT_API tt_status tt_convert(const tt_convert_params *params, uint64_t *bytes_out);
 
 #endif

@@ -35,7 +35,7 @@ TT_API void tt_text_fini(tt_text *text);
 
 /* Reads DIR/tokenizer.json, or where there is none DIR/tiktoken.model (Kimi-K2's), and, where present,
  * DIR/tokenizer_config.json (bos, eos, add_bos_token, chat_template) and DIR/chat_template.jinja. `path` may also name the vocabulary's file itself,
- * or a GGUF file or a folder with one.
+ * or a GGUF file or a folder with one; in a folder of safetensors that is tokenizer.gguf (convert.h), where there is nothing else.
  * Errors: TT_ERR_FILE naming the file and the fault; TT_ERR_UNSUPPORTED naming an unknown component. */
 TT_API tt_status tt_tokenizer_create(const char *path, tt_tokenizer **tokenizer_out);
 TT_API void tt_tokenizer_destroy(tt_tokenizer **tokenizer);

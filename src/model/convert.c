@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "gguf_model.h"
+#include "convert_gguf.h"
 #include "panels.h"
 #include "requantize.h"
 #include "tutti/load.h"
@@ -140,9 +140,9 @@ static tt_status describe(const writer *w, json_t **root_out)
     int n_known = 0;
     const tt_arch *arch = tt_model_arch(w->model);
     json_t *formats = json_array(), *tensors = json_object();
-    json_t *root = json_pack("{s:i, s:s, s:i, s:I, s:b, s:o, s:o}", "version", TTI_PANELS_VERSION, "endian", TTI_PANELS_ENDIAN, "panels",
-                             TTK_PANEL_LAYOUT, "n_mtp", (json_int_t)arch->n_mtp, "mla_split", (int)arch->mla_split, "formats", formats, "tensors",
-                             tensors);
+    json_t *root = json_pack("{s:i, s:s, s:i, s:I, s:b, s:b, s:o, s:o}", "version", TTI_PANELS_VERSION, "endian", TTI_PANELS_ENDIAN, "panels",
+                             TTK_PANEL_LAYOUT, "n_mtp", (json_int_t)arch->n_mtp, "mla_split", (int)arch->mla_split, "rope_interleaved",
+                             (int)arch->rope.interleaved, "formats", formats, "tensors", tensors);
     TT_CHECK(root, TT_ERR_NOMEM, "no memory for the description of %zu tensors", w->n);
     for (size_t i = 0; i < w->n; i++) {
         const item *it = &w->item[i];
@@ -340,6 +340,9 @@ static bool ends_with(const char *text, const char *end)
 
 static bool is_weights(const char *name)
 {
+    if (strcmp(name, TTI_GGUF_TOKENIZER) == 0) {
+        return false;
+    }
     static const char *const ends[] = {".safetensors", ".index.json", ".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack", ".onnx", ".npz"};
     for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
         if (ends_with(name, ends[i])) {
@@ -382,6 +385,22 @@ static tt_status copy_file(writer *w, const char *name)
     return st;
 }
 
+/* The configuration and the tokenizer of a GGUF file. */
+static tt_status make_files(writer *w, const char *first)
+{
+    tti_made_file file[TTI_MADE_FILES];
+    TT_TRY(tti_gguf_make_files(first, w->model, file));
+    tt_status st = TT_OK;
+    for (int i = 0; i < TTI_MADE_FILES && st == TT_OK; i++) {
+        st = file[i].name ? open_file(w, file[i].name) : TT_OK;
+        if (st == TT_OK && file[i].name) {
+            st = close_file(w, put(w, file[i].bytes, file[i].n));
+        }
+    }
+    tti_made_files_fini(file);
+    return st;
+}
+
 static tt_status copy_files(writer *w)
 {
     DIR *dir = opendir(tt_model_path(w->model));
@@ -393,6 +412,15 @@ static tt_status copy_files(writer *w)
         }
     }
     closedir(dir);
+    return st;
+}
+
+static tt_status put_files(writer *w)
+{
+    char *first;
+    TT_TRY(tti_gguf_locate(tt_model_path(w->model), &first));
+    tt_status st = first ? make_files(w, first) : copy_files(w);
+    free(first);
     return st;
 }
 
@@ -418,18 +446,12 @@ static void remove_all(const writer *w)
 static tt_status check_out(const tt_convert_params *params, writer *w)
 {
     struct stat info;
-    char *first = NULL;
     size_t n = strlen(params->out);
     while (n > 1 && params->out[n - 1] == '/') {
         n--;
     }
     TT_CHECK(n > 0 && n + 16 < sizeof(w->dir), TT_ERR_USAGE, "the result's path is empty or too long");
     TT_CHECK(lstat(params->out, &info) != 0, TT_ERR_USAGE, "%s: exists already; nothing is overwritten", tti_show_path(params->out));
-    TT_TRY(tti_gguf_locate(tt_model_path(params->model), &first));
-    bool is_gguf = first != NULL;
-    free(first);
-    TT_CHECK(!is_gguf, TT_ERR_UNSUPPORTED, "%s: is a GGUF file, which cannot be converted: its configuration and tokenizer have no files that could be copied",
-             tti_show_path(tt_model_path(params->model)));
     snprintf(w->dir, sizeof(w->dir), "%.*s.tmp", (int)n, params->out);
     TT_CHECK(mkdir(w->dir, 0755) == 0, TT_ERR_IO, "%s: %s%s", tti_show_path(w->dir), strerror(errno),
              errno == EEXIST ? " (of a conversion that is under way, or was killed)" : "");
@@ -447,7 +469,7 @@ tt_status tt_convert(const tt_convert_params *params, uint64_t *bytes_out)
     }
     *bytes_out = w.at;
     if (st == TT_OK) {
-        st = copy_files(&w);
+        st = put_files(&w);
     }
     if (st == TT_OK && rename(w.dir, params->out) != 0) {
         st = TT_FAIL(TT_ERR_IO, "%s: cannot be renamed to %s: %s", tti_show_path(w.dir), tti_show_path(params->out), strerror(errno));

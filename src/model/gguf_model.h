@@ -47,6 +47,9 @@ tti_family tti_gguf_family(const tti_family *family, const tti_table *table, con
 
 /* ---- gguf_tokenizer.c ---- */
 
+/* In the directory of a packed checkpoint: a GGUF file without tensors that has the keys of the tokenizer. */
+#define TTI_GGUF_TOKENIZER "tokenizer.gguf"
+
 /* What the metadata say of the tokenizer. Owned parts: token, type, score, merge. Strings are views of the header's buffer. */
 tt_status tti_gguf_vocabulary_read(const tti_gguf *gguf, tti_gguf_vocabulary *vocabulary_out);
 void tti_gguf_vocabulary_fini(tti_gguf_vocabulary *vocabulary);

@@ -137,6 +137,7 @@ tt_status tti_panels_read(const tti_checkpoint *checkpoint, tti_panels *panels_o
     p.tensors = json_object_get(p.root, "tensors");
     p.n_mtp = json_integer_value(json_object_get(p.root, "n_mtp"));
     p.mla_split = json_is_true(json_object_get(p.root, "mla_split"));
+    p.interleaved = json_is_true(json_object_get(p.root, "rope_interleaved"));
     json_int_t version = json_integer_value(json_object_get(p.root, "version")), layout = json_integer_value(json_object_get(p.root, "panels"));
     const char *endian = json_string_value(json_object_get(p.root, "endian"));
     tt_status st = TT_OK;

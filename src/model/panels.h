@@ -5,7 +5,7 @@
 #include "model_internal.h"
 
 enum {
-    TTI_PANELS_VERSION = 1, /* of the metadata */
+    TTI_PANELS_VERSION = 2, /* of the metadata */
     TTI_PANELS_NAME_BYTES = 96
 };
 static const char TTI_PANELS_KEY[] = "tutti";
@@ -30,6 +30,7 @@ typedef struct tti_panels {
     json_t *root, *formats, *tensors; /* root is owned */
     int64_t n_mtp;
     bool mla_split;
+    bool interleaved; /* what the configuration does not say: rows of q and k were permuted (tt_rope.interleaved) */
 } tti_panels;
 /* Reads the metadata of a checkpoint. Errors: TT_ERR_FILE; TT_ERR_UNSUPPORTED for another version, byte order or panel layout. */
 tt_status tti_panels_read(const tti_checkpoint *checkpoint, tti_panels *panels_out);

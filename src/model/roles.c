@@ -494,6 +494,7 @@ static tt_status resolve(tt_model *model, const tti_family *family, const tti_hy
     }
     arch->n_mtp = panels ? (panels->n_mtp < hyper->n_nextn ? panels->n_mtp : hyper->n_nextn) : count_mtp(&r, hyper->n_nextn);
     arch->mla_split = panels ? panels->mla_split : arch->mla_split;
+    arch->rope.interleaved |= panels && panels->interleaved;
     int64_t n_layers = arch->L + arch->n_mtp;
     TT_CHECK((uint64_t)n_layers <= checkpoint->table.n, TT_ERR_FILE,
              "%s: the configuration states %lld layers, the checkpoint has %zu tensors",

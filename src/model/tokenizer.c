@@ -109,12 +109,33 @@ tt_status tti_tokenizer_new(tt_tokenizer **tokenizer_out)
     return TT_OK;
 }
 
+/* The GGUF file that has the tokenizer, which the caller frees; NULL: none has. */
+static tt_status find_gguf(const char *path, char **gguf_out)
+{
+    TT_TRY(tti_gguf_locate(path, gguf_out));
+    bool is_there = true;
+    if (*gguf_out || !tti_file_exists(path, TTI_GGUF_TOKENIZER)) {
+        return TT_OK;
+    }
+    TT_TRY(tti_tokenizer_is_there(path, &is_there));
+    if (is_there) { /* put there by somebody who prefers it */
+        return TT_OK;
+    }
+    size_t n = strlen(path);
+    *gguf_out = malloc(n + 1 + sizeof(TTI_GGUF_TOKENIZER));
+    TT_CHECK(*gguf_out, TT_ERR_NOMEM, "out of memory for the path of a tokenizer");
+    memcpy(*gguf_out, path, n);
+    (*gguf_out)[n] = '/';
+    strcpy(*gguf_out + n + 1, TTI_GGUF_TOKENIZER);
+    return TT_OK;
+}
+
 tt_status tt_tokenizer_create(const char *path, tt_tokenizer **tokenizer_out)
 {
     TT_CHECK(path && tokenizer_out, TT_ERR_ARG, "tt_tokenizer_create: a pointer is NULL");
     tt_tokenizer *tokenizer;
     char *gguf;
-    TT_TRY(tti_gguf_locate(path, &gguf));
+    TT_TRY(find_gguf(path, &gguf));
     if (gguf) {
         tt_status read = tti_gguf_tokenizer(gguf, tokenizer_out);
         free(gguf);
@@ -134,7 +155,7 @@ tt_status tt_tokenizer_exists(const char *path, bool *exists_out)
 {
     TT_CHECK(path && exists_out, TT_ERR_ARG, "tt_tokenizer_exists: a pointer is NULL");
     char *gguf;
-    TT_TRY(tti_gguf_locate(path, &gguf));
+    TT_TRY(find_gguf(path, &gguf));
     if (!gguf) {
         return tti_tokenizer_is_there(path, exists_out);
     }
