@@ -3,7 +3,7 @@
  * Each architecture string is a row: which family it is, which of GGUF's keys become which of the family's, and a function for
  * what is not one to one. Then nothing is described twice: defaults, limits and refusals are the family's own.
  * Where GGUF has no key, its loaders have a constant: the rows state it (put_*).
- * Source: the keys of the GGUF specification and of llama.cpp's loaders and converter (MODELS facts 9.3). */
+ * Source: the keys of the GGUF specification and of llama.cpp's loaders and converter. */
 #include "gguf_translation.h"
 #include <math.h>
 #include <stdlib.h>
@@ -296,7 +296,7 @@ static tt_status put_layer_types(const tti_translation *t, const char *const kin
     }
     if (failed) {
         json_decref(types);
-        types = NULL; /* tti_gguf_tti_gguf_put() says that memory is short */
+        types = NULL; /* tti_gguf_put() says that memory is short */
     }
     return tti_gguf_put(t, "layer_types", types);
 }
@@ -370,7 +370,7 @@ static tt_status put_dense_layers(const tti_translation *t)
     }
     if (failed) {
         json_decref(layers);
-        layers = NULL; /* tti_gguf_tti_gguf_put() says that memory is short */
+        layers = NULL; /* tti_gguf_put() says that memory is short */
     }
     return tti_gguf_put(t, "mlp_only_layers", layers);
 }
