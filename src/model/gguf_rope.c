@@ -13,10 +13,11 @@ static tt_status read_factors(const tti_translation *t, const char *name, json_t
 {
     enum { MAX_FACTORS = 1 << 16 };
     const tti_checkpoint *checkpoint = &t->model->checkpoint;
-    const tti_entry *entry = tti_table_find(&checkpoint->table, name);
+    tti_entry *entry = tti_table_find(&checkpoint->table, name);
     const char *path = tti_show_path(checkpoint->file[entry->file_id].path);
     TT_CHECK(strcmp(entry->dtype->name, "F32") == 0 && entry->n_dims == 1 && entry->dim[0] <= MAX_FACTORS, TT_ERR_FILE,
              "%s: tensor '%s' is not a list of F32 numbers", path, name);
+    entry->claimed = true;
     float *factor = malloc((size_t)entry->bytes);
     json_t *array = json_array();
     tt_status st = factor && array ? tti_file_read(&checkpoint->file[entry->file_id], entry->offset, factor, (size_t)entry->bytes)

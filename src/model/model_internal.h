@@ -139,6 +139,7 @@ typedef struct tti_entry {
     int file_id;
     uint64_t offset, bytes; /* from the start of the file */
     bool found;             /* false: the index lists it, its file was not read yet */
+    bool claimed;           /* some role, or what goes with it, was looked up here (claims.c) */
 } tti_entry;
 
 /* All tensors of a checkpoint by name. The hash is keyed with a number that a file's author cannot
@@ -520,9 +521,25 @@ struct tt_model {
  * dimension. */
 bool tti_role_shape(const tt_arch *arch, tt_role role, int64_t layer, int64_t *rows_out,
                     int64_t *cols_out, bool *vector_out);
+/* The names of a role in a family: its own, or the common ones; NULL-ended or TTI_SPELLINGS. */
+const char *const *tti_role_names(const tti_family *family, tt_role role);
 /* Sets arch.n_mtp and arch.layer and fills the tensors of all roles.
  * Errors: TT_ERR_FILE, TT_ERR_UNSUPPORTED naming file and tensor. */
 tt_status tti_roles_resolve(tt_model *model, const tti_family *family, const tti_hyper *hyper,
                             const tti_checkpoint *checkpoint);
+
+/* ---- claims.c ---- */
+
+/* What is known once all roles are resolved. */
+typedef struct tti_claims {
+    const tti_family *family;
+    const tti_checkpoint *checkpoint;
+    const tt_arch *arch;
+    const char *prefix;   /* of all names */
+    const json_t *config; /* the family's keys */
+} tti_claims;
+/* Refuses a checkpoint with tensors that no role claimed and that might change results; warns of parts that are not run.
+ * Errors: TT_ERR_UNSUPPORTED naming file and the first such tensor; TT_ERR_IO. */
+tt_status tti_claims_check(const tti_claims *claims);
 
 #endif

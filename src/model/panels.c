@@ -218,10 +218,11 @@ tt_status tti_panels_resolve(const tti_panels *panels, const tti_checkpoint *che
     tti_resolved resolved = {0};
     tti_source *source = &resolved.source;
     tti_panels_name(role, layer, expert, name);
-    const tti_entry *entry = tti_table_find(&checkpoint->table, name);
+    tti_entry *entry = tti_table_find(&checkpoint->table, name);
     if (!entry) {
         return damaged(checkpoint, name, "is missing");
     }
+    entry->claimed = true;
     const json_t *facts = json_object_get(panels->tensors, name);
     TT_TRY(facts ? set_panels(panels, checkpoint, entry, shape, facts, source) : set_plain(checkpoint, entry, shape, source));
     tti_part *part = &source->part[TTI_PART_CODE];

@@ -151,9 +151,14 @@ static const char *const *names_of(const char *const *own, const char *const *co
     return own[0] ? own : common;
 }
 
+const char *const *tti_role_names(const tti_family *family, tt_role role)
+{
+    return names_of(family->tensors.role[role], tti_common_tensors.role[role]);
+}
+
 static const char *const *role_names(const resolver *r, tt_role role)
 {
-    return names_of(r->family->tensors.role[role], tti_common_tensors.role[role]);
+    return tti_role_names(r->family, role);
 }
 
 /* The names of the tensor that may hold this role and another; NULL if no such thing exists. *second_out: it is the other half. */
@@ -481,6 +486,28 @@ static tt_status resolve_panels(const resolver *r, const tti_panels *panels, tt_
     return TT_OK;
 }
 
+/* All tensors of any other checkpoint. */
+static tt_status resolve_roles(const resolver *r, tt_model *model)
+{
+    const tt_arch *arch = r->arch;
+    for (int role = 0; role < TTI_N_GLOBAL_ROLES; role++) {
+        bool tied = role == TT_ROLE_HEAD && arch->tied_embeddings;
+        tt_role from = tied ? TT_ROLE_EMBED : (tt_role)role;
+        TT_TRY(resolve_one(r, from, 0, &model->global[role]));
+    }
+    for (int64_t layer = 0; layer < arch->L + arch->n_mtp; layer++) {
+        for (int role = TTI_N_GLOBAL_ROLES; role < TT_ROLE_COUNT; role++) {
+            if (!tt_role_is_expert((tt_role)role)) {
+                TT_TRY(resolve_one(r, (tt_role)role, layer, &model->layer[role][layer]));
+            }
+        }
+        if (arch->layer[layer].is_moe) {
+            TT_TRY(resolve_experts(r, layer, model));
+        }
+    }
+    return TT_OK;
+}
+
 static tt_status resolve(tt_model *model, const tti_family *family, const tti_hyper *hyper, const tti_checkpoint *checkpoint,
                          const tti_panels *panels)
 {
@@ -508,25 +535,8 @@ static tt_status resolve(tt_model *model, const tti_family *family, const tti_hy
             family->set_layer(hyper, layer, &arch->layer[layer]);
         }
     }
-    if (panels) {
-        return resolve_panels(&r, panels, model);
-    }
-    for (int role = 0; role < TTI_N_GLOBAL_ROLES; role++) {
-        bool tied = role == TT_ROLE_HEAD && arch->tied_embeddings;
-        tt_role from = tied ? TT_ROLE_EMBED : (tt_role)role;
-        TT_TRY(resolve_one(&r, from, 0, &model->global[role]));
-    }
-    for (int64_t layer = 0; layer < n_layers; layer++) {
-        for (int role = TTI_N_GLOBAL_ROLES; role < TT_ROLE_COUNT; role++) {
-            if (!tt_role_is_expert((tt_role)role)) {
-                TT_TRY(resolve_one(&r, (tt_role)role, layer, &model->layer[role][layer]));
-            }
-        }
-        if (arch->layer[layer].is_moe) {
-            TT_TRY(resolve_experts(&r, layer, model));
-        }
-    }
-    return TT_OK;
+    TT_TRY(panels ? resolve_panels(&r, panels, model) : resolve_roles(&r, model));
+    return tti_claims_check(&(tti_claims){family, checkpoint, arch, r.prefix, hyper->config});
 }
 
 tt_status tti_roles_resolve(tt_model *model, const tti_family *family, const tti_hyper *hyper,

@@ -36,6 +36,16 @@ static bool is_type(const tti_entry *entry, const char *name)
     return strcmp(entry->dtype->name, name) == 0;
 }
 
+/* A tensor that is looked up is understood, or refused: nothing of it goes unseen. */
+static const tti_entry *claim(const tti_checkpoint *checkpoint, const char *name)
+{
+    tti_entry *entry = tti_table_find(&checkpoint->table, name);
+    if (entry) {
+        entry->claimed = true;
+    }
+    return entry;
+}
+
 /* The tensor whose name is that of the weight, less `drop` if it ends so, and `add`. */
 static const tti_entry *companion(const making *m, const char *drop, const char *add)
 {
@@ -50,7 +60,7 @@ static const tti_entry *companion(const making *m, const char *drop, const char 
     }
     memcpy(name, m->name, n);
     strcpy(name + n, add);
-    return tti_table_find(&m->checkpoint->table, name);
+    return claim(m->checkpoint, name);
 }
 
 static tt_status lacks(const making *m, const char *drop, const char *add)
@@ -249,9 +259,9 @@ static tt_status make_bytes(making *m)
     s->part[TTI_PART_CODE] = part_of(m->code, m->N, m->K);
     s->part[TTI_PART_SCALE] = part_of(scale, ceil_div(m->N, block), ceil_div(m->K, group));
     s->scale_rows = block;
-    zero = companion(m, "", "_zero_point");
+    zero = is_float ? NULL : companion(m, "", "_zero_point");
     ttk_dtype code = m->code->dtype->type;
-    if (zero && !is_float) {
+    if (zero) {
         TT_CHECK(is_type(zero, "I8"), TT_ERR_UNSUPPORTED, "%s: tensor '%s' has the type %s, zero points are I8", path_of(m, zero),
                  tti_show(zero->name).text, zero->dtype->name);
         if (zero->bytes != (uint64_t)(m->planes * s->part[TTI_PART_SCALE].lines * s->part[TTI_PART_SCALE].words)) {
@@ -540,7 +550,7 @@ tt_status tti_source_make(const tti_checkpoint *checkpoint, const char *name, tt
                           int *n_dims_out)
 {
     making m = {.checkpoint = checkpoint, .q = &checkpoint->quantization, .name = name};
-    const tti_entry *own = tti_table_find(&checkpoint->table, name);
+    const tti_entry *own = claim(checkpoint, name);
     bool found = true;
     *n_dims_out = 0;
     m.code = own;

@@ -639,11 +639,6 @@ static void layers_follow_their_keys(void **state)
     expect_refusal(f, TT_ERR_FILE, "model.layers.2.mlp.gate_proj.weight", "missing", NULL);
     arrange(f, "ernie4_5_moe", "config.json", "moe_layer_end_index", "1");
     expect_refusal(f, TT_ERR_FILE, "model.layers.2.mlp.gate_proj.weight", "missing", NULL);
-    arrange(f, "glm4_moe", "config.json", "use_qk_norm", "false");
-    assert_int_equal(tt_model_open(f->dir, &model), TT_OK);
-    assert_false(tt_model_arch(model)->layer[0].qk_norm);
-    assert_null(tt_model_tensor(model, TT_ROLE_Q_NORM, 0, 0).name);
-    tt_model_close(&model);
 }
 
 static int set_up(void **state)

@@ -190,6 +190,32 @@ static void absent_groups_are_one_group_and_a_warning(void **state)
     fixture_end(&f);
 }
 
+/* ---- tensors that no role takes ---- */
+
+/* A tensor more than the metadata describe is another model; rope_freqs without a reader would be too. */
+static void a_tensor_without_a_place_is_refused(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"blk.0.ffn_up_shexp.bias", "blk.1.attn_sinks.weight", "blk.2.ffn_up_exps.scale", "rope_factors_long.weight",
+                                        "blk.3.attn_norm.weight", "cls.weight"};
+    static const float ones[8] = {1, 1, 1, 1, 1, 1, 1, 1}, zeros[8] = {0};
+    fixture f;
+    gguf_source s;
+    gguf_maker m = {0};
+    fixture_begin(&f);
+    gguf_source_open(&s, GGUF "qwen2_moe.gguf");
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        copy(&m, &s, NULL);
+        gguf_put_tensor(&m, names[i], 1, (int64_t[]){8}, F32, ones, sizeof(ones));
+        expect_refused(&m, &f, TT_ERR_UNSUPPORTED, "m.gguf", names[i]);
+    }
+    copy(&m, &s, NULL);
+    gguf_put_tensor(&m, names[0], 1, (int64_t[]){8}, F32, zeros, sizeof(zeros)); /* adds nothing */
+    expect_same("qwen2_moe", open_made(&m, &f));
+    gguf_source_close(&s);
+    fixture_end(&f);
+}
+
 /* ---- one tensor for several, and several for one ---- */
 
 static void fused_qkv(void **state)
@@ -535,6 +561,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(whole_kv_b_of_older_files),
         cmocka_unit_test(absent_groups_are_one_group_and_a_warning),
+        cmocka_unit_test(a_tensor_without_a_place_is_refused),
         cmocka_unit_test(fused_qkv),
         cmocka_unit_test(experts_in_tensors_of_their_own),
         cmocka_unit_test(further_layers_are_no_blocks),
