@@ -108,7 +108,7 @@ typedef struct tt_arch {
     int64_t L;        /* decoder layers, without MTP layers */
     int64_t H;        /* hidden width */
     int64_t V;        /* rows of the embedding */
-    int64_t context;  /* max_position_embeddings */
+    int64_t context;  /* positions: max_position_embeddings, or what YaRN stretches the original context to if that is more */
     tt_norm_kind norm;
     tt_norm_place norm_place;
     float norm_eps;

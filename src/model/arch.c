@@ -252,7 +252,8 @@ tt_status tti_arch_finish_gqa(tti_hyper *hyper)
     TT_TRY(check_windows(hyper));
     TT_CHECK(rotary_dim(hyper) <= arch->D, TT_ERR_FILE, "%s: %lld rotary components of heads %lld wide", tti_show_path(hyper->what),
              (long long)rotary_dim(hyper), (long long)arch->D);
-    return tti_rope_build(hyper->what, &hyper->rope, rotary_dim(hyper), hyper->rope_interleaved, arch->context, &arch->rope);
+    TT_TRY(tti_rope_build(hyper->what, &hyper->rope, rotary_dim(hyper), hyper->rope_interleaved, arch->context, &arch->rope));
+    return tti_rope_extend(hyper->what, &hyper->rope, &arch->context);
 }
 
 tt_status tti_arch_finish_mla(tti_hyper *hyper)
@@ -269,8 +270,8 @@ tt_status tti_arch_finish_mla(tti_hyper *hyper)
     arch->mla_norm_eps = MLA_NORM_EPS;
     double width = (double)(arch->nope_dim + arch->rope_dim);
     arch->softmax_scale = (float)(tti_rope_softmax_factor(&hyper->rope) / sqrt(width));
-    return tti_rope_build(hyper->what, &hyper->rope, arch->rope_dim, hyper->rope_interleaved,
-                          arch->context, &arch->rope);
+    TT_TRY(tti_rope_build(hyper->what, &hyper->rope, arch->rope_dim, hyper->rope_interleaved, arch->context, &arch->rope));
+    return tti_rope_extend(hyper->what, &hyper->rope, &arch->context);
 }
 
 tt_status tti_arch_check_router(const tti_hyper *hyper)

@@ -217,9 +217,6 @@ static tt_status read_keys(const char *what, const tti_family *family, tti_hyper
     const json_t *config = hyper->config;
     TT_TRY(tti_json_fill(what, config, family->keys, hyper));
     TT_TRY(check_unread(what, config, family));
-    if (!reads_key(family, "sliding_window")) {
-        TT_TRY(check_unread_window(what, config, hyper));
-    }
     TT_TRY(read_layer_types(what, config, family, hyper));
     TT_TRY(tti_rope_parse(what, config, family->rope_theta, &hyper->rope));
     if (isnan(hyper->rope.partial_rotary_factor)) {
@@ -228,6 +225,9 @@ static tt_status read_keys(const char *what, const tti_family *family, tti_hyper
     TT_CHECK(family->partial_rotary > 0 || hyper->rope.partial_rotary_factor == 1, TT_ERR_UNSUPPORTED,
              "%s: partial_rotary_factor is not supported for this architecture", tti_show_path(what));
     TT_TRY(family->finish(hyper));
+    if (!reads_key(family, "sliding_window")) {
+        TT_TRY(check_unread_window(what, config, hyper));
+    }
     return check_restated(what, config, family, &hyper->arch);
 }
 

@@ -107,6 +107,9 @@ tt_status tti_rope_parse(const char *what, const json_t *config, double default_
  * max_position_embeddings. Owner: rope_out->inv_freq is the caller's, free(). */
 tt_status tti_rope_build(const char *what, const tti_rope_keys *keys, int64_t dim, bool interleaved,
                          int64_t context, tt_rope *rope_out);
+/* How many positions the model is for: max_position_embeddings (*context comes in as that), or what YaRN stretches the original context to, if that
+ * is more; the other types state the whole there. Errors: TT_ERR_FILE if it is absurd. */
+tt_status tti_rope_extend(const char *what, const tti_rope_keys *keys, int64_t *context);
 /* What YaRN's mscale_all_dim multiplies the softmax scale of latent attention with: m^2; 1 if not
  * stated. */
 double tti_rope_softmax_factor(const tti_rope_keys *keys);

@@ -362,6 +362,18 @@ tt_status tti_rope_build(const char *what, const tti_rope_keys *keys, int64_t di
     return TT_OK;
 }
 
+tt_status tti_rope_extend(const char *what, const tti_rope_keys *keys, int64_t *context)
+{
+    if (strcmp(keys->type, "yarn") != 0) {
+        return TT_OK;
+    }
+    double all = (double)(keys->original_context > 0 ? keys->original_context : *context) * keys->factor;
+    TT_CHECK(all <= TTI_MAX_CONTEXT, TT_ERR_FILE, "%s: rotary scaling reaches %.0f positions, more than the %d that are supported",
+             tti_show_path(what), all, TTI_MAX_CONTEXT);
+    *context = (int64_t)all > *context ? (int64_t)all : *context;
+    return TT_OK;
+}
+
 double tti_rope_softmax_factor(const tti_rope_keys *keys)
 {
     if (strcmp(keys->type, "default") == 0 || isnan(keys->mscale_all_dim) ||

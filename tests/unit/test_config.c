@@ -504,6 +504,30 @@ static void a_sliding_window_is_per_layer(void **state)
     expect_refusal(f, TT_ERR_UNSUPPORTED, "sliding_window", NULL);
 }
 
+/* And windows are held against the stretched context. */
+static void yarn_stretches_the_context(void **state)
+{
+    static const char scaling[] = "{\"rope_type\":\"yarn\",\"factor\":32.0,\"original_max_position_embeddings\":64}";
+    static const char *const folders[] = {"qwen3_moe_yarn", "deepseek_v3"};
+    fixture *f = *state;
+    for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]); i++) {
+        tt_model *plain = open_golden(f, folders[i], "config.json");
+        assert_int_equal(tt_model_arch(plain)->context, 512);
+        tt_model *model = open_changed(f, folders[i], "rope_scaling", scaling);
+        assert_int_equal(tt_model_arch(model)->context, 2048);
+        tt_model_close(&model);
+        tt_model_close(&plain);
+    }
+    change(f, "olmoe", "rope_scaling", scaling);
+    json_t *config = read_json(fixture_path(f, "config.json"));
+    json_object_set_new(config, "sliding_window", json_integer(1024)); /* above max_position_embeddings */
+    fixture_write_json(f, "config.json", config);
+    json_decref(config);
+    expect_refusal(f, TT_ERR_UNSUPPORTED, "sliding_window 1024", NULL);
+    change(f, "olmoe", "rope_scaling", "{\"rope_type\":\"yarn\",\"factor\":1048576.0,\"original_max_position_embeddings\":1048576}");
+    expect_refusal(f, TT_ERR_FILE, "config.json", "positions", NULL);
+}
+
 static void which_layers_are_moe_follows_the_keys(void **state)
 {
     fixture *f = *state;
@@ -615,6 +639,7 @@ int main(void)
         TEST(an_absent_key_takes_the_class_default),
         TEST(the_model_type_alone_is_enough),
         TEST(a_sliding_window_is_per_layer),
+        TEST(yarn_stretches_the_context),
         TEST(which_layers_are_moe_follows_the_keys),
         TEST(two_spellings_of_rotary_keys_must_agree),
         TEST(end_ids_are_the_union_of_both_files),

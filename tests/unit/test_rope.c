@@ -9,6 +9,7 @@
 #include "model_internal.h"
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 static void assert_close(double have, double want, double relative)
 {
@@ -190,6 +191,40 @@ static void original_context_defaults_to_the_context(void **state)
     free(other.inv_freq);
 }
 
+/* Of YaRN, original_max_position_embeddings * factor, unless max_position_embeddings is more; of other types the latter. */
+static void yarn_stretches_the_context(void **state)
+{
+    static const struct {
+        const char *text;
+        int64_t stated, whole;
+    } cases[] = {{YARN(",\"original_max_position_embeddings\":32768"), 40960, 131072}, /* Qwen3, as its users set it */
+                 {YARN(",\"original_max_position_embeddings\":32768"), 32768, 131072},
+                 {YARN(",\"original_max_position_embeddings\":32768"), 262144, 262144},
+                 {YARN(""), 32768, 131072},
+                 {DEEPSEEK("1.0"), 163840, 163840},
+                 {"{\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":1.5,\"original_max_position_embeddings\":101}}", 7, 151},
+                 {"{\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":4.0}}", 4096, 4096},
+                 {"{\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8.0,\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,"
+                  "\"original_max_position_embeddings\":8192}}",
+                  131072, 131072},
+                 {"{}", 4096, 4096}};
+    (void)state;
+    json_t *config;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        tti_rope_keys keys = parse(cases[i].text, &config);
+        int64_t context = cases[i].stated;
+        assert_int_equal(tti_rope_extend("config.json", &keys, &context), TT_OK);
+        assert_int_equal(context, cases[i].whole);
+        json_decref(config);
+    }
+    tti_rope_keys keys = parse("{\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":1000000.0,\"original_max_position_embeddings\":1000000000}}", &config);
+    int64_t context = 4096;
+    assert_int_equal(tti_rope_extend("config.json", &keys, &context), TT_ERR_FILE);
+    assert_non_null(strstr(tt_status_message(), "1000000000000000 positions"));
+    assert_int_equal(context, 4096);
+    json_decref(config);
+}
+
 static void softmax_factor_is_mscale_all_dim_squared(void **state)
 {
     static const struct {
@@ -342,6 +377,7 @@ int main(void)
         cmocka_unit_test(yarn_without_truncation_keeps_fractions),
         cmocka_unit_test(attention_factor_follows_the_stated_keys),
         cmocka_unit_test(original_context_defaults_to_the_context),
+        cmocka_unit_test(yarn_stretches_the_context),
         cmocka_unit_test(softmax_factor_is_mscale_all_dim_squared),
         cmocka_unit_test(dynamic_counts_by_alpha_only),
         cmocka_unit_test(longrope_has_two_tables),
