@@ -239,5 +239,6 @@ int main(void)
         cmocka_unit_test(keys_and_tensors_must_agree),
         cmocka_unit_test(a_hundred_thousand_strays_take_linear_time),
     };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

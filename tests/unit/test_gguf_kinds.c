@@ -386,17 +386,20 @@ static void experts_in_tensors_of_their_own(void **state)
 
 /* ---- layers that predict further tokens ---- */
 
-/* GLM-4.5 as its converter writes it; with the further layer (a copy of the last) or without. */
-static tt_model *make_glm(const fixture *f, const tt_model *model, bool with_further)
+/* GLM-4.5 as its converter writes it; with the further layer (a copy of the last) or without; rotary 0: it does not say how much of a head turns. */
+static tt_model *make_glm(const fixture *f, const tt_model *model, bool with_further, int64_t rotary)
 {
     static const char *const suffixes[] = {"block_count", "context_length", "embedding_length", "feed_forward_length", "attention.head_count",
                                            "attention.head_count_kv", "attention.key_length", "attention.value_length", "expert_count", "expert_used_count",
-                                           "expert_group_count", "expert_group_used_count", "rope.dimension_count", "expert_feed_forward_length",
+                                           "expert_group_count", "expert_group_used_count", "expert_feed_forward_length",
                                            "expert_shared_count", "leading_dense_block_count", "expert_gating_func", "nextn_predict_layers", NULL};
-    static const int64_t values[] = {4, 512, 64, 96, 4, 2, 32, 32, 16, 4, 1, 1, 16, 32, 1, 1, 2, 1};
+    static const int64_t values[] = {4, 512, 64, 96, 4, 2, 32, 32, 16, 4, 1, 1, 32, 1, 1, 2, 1};
     gguf_maker m = {0};
     gguf_put_text(&m, "general.architecture", "glm4moe");
     put_ints(&m, "glm4moe", suffixes, values);
+    if (rotary > 0) {
+        gguf_put_int(&m, "glm4moe.rope.dimension_count", TTI_GGUF_U32, rotary);
+    }
     gguf_put_real(&m, "glm4moe.attention.layer_norm_rms_epsilon", 1e-5f);
     gguf_put_real(&m, "glm4moe.rope.freq_base", 1e6f);
     gguf_put_real(&m, "glm4moe.expert_weights_scale", 1.5f);
@@ -424,8 +427,8 @@ static void further_layers_are_no_blocks(void **state)
     fixture f;
     fixture_begin(&f);
     tt_model *model = open_model(source_path(ARCHITECTURES "glm4_moe"));
-    expect_same("glm4_moe", make_glm(&f, model, false));
-    tt_model *made = make_glm(&f, model, true);
+    expect_same("glm4_moe", make_glm(&f, model, false, 16));
+    tt_model *made = make_glm(&f, model, true, 16);
     const tt_arch *arch = tt_model_arch(made);
     assert_int_equal(arch->L, 3);
     assert_int_equal(arch->n_mtp, 1);
@@ -556,6 +559,148 @@ static void divisors_for_two_lengths(void **state)
     fixture_end(&f);
 }
 
+/* The family turns half a head where a configuration does not say; a GGUF file without the key means all of it. */
+static void an_absent_dimension_count_is_the_whole_head(void **state)
+{
+    (void)state;
+    static const int64_t stated[] = {16, 0, 10}, turned[] = {16, 32, 10};
+    fixture f;
+    fixture_begin(&f);
+    tt_model *model = open_model(source_path(ARCHITECTURES "glm4_moe"));
+    for (size_t i = 0; i < sizeof(stated) / sizeof(stated[0]); i++) {
+        tt_model *made = make_glm(&f, model, false, stated[i]);
+        assert_int_equal(tt_model_arch(made)->rope.dim, turned[i]);
+        tt_model_close(&made);
+    }
+    tt_model_close(&model);
+    fixture_end(&f);
+}
+
+/* qwen2_moe with these keys of its rotary embedding; NULL and 0: not stated. */
+static void make_scaled(gguf_maker *m, const char *type, const char *factor_key, float factor, int64_t original)
+{
+    gguf_source s;
+    char key[NAME_BYTES];
+    gguf_source_open(&s, GGUF "qwen2_moe.gguf");
+    copy(m, &s, NULL);
+    gguf_source_close(&s);
+    if (type) {
+        gguf_put_text(m, "qwen2moe.rope.scaling.type", type);
+    }
+    if (factor_key) {
+        snprintf(key, sizeof(key), "qwen2moe.rope.%s", factor_key);
+        gguf_put_real(m, key, factor);
+    }
+    if (original > 0) {
+        gguf_put_int(m, "qwen2moe.rope.scaling.original_context_length", TTI_GGUF_U32, original);
+    }
+}
+
+static void a_factor_without_a_type_is_linear(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *type, *key;
+        float factor, divisor;
+    } cases[] = {{NULL, "scaling.factor", 4.0f, 4.0f},   {NULL, "scale_linear", 4.0f, 4.0f}, {"linear", "scaling.factor", 4.0f, 4.0f},
+                 {"none", "scaling.factor", 4.0f, 1.0f}, {NULL, "scaling.factor", 0.0f, 1.0f}, {NULL, "scaling.factor", 1.0f, 1.0f},
+                 {NULL, NULL, 0.0f, 1.0f}};
+    static const float ones[N_FREQUENCIES] = {1, 1, 1, 1, 1, 1, 1, 1};
+    fixture f;
+    gguf_maker m = {0};
+    fixture_begin(&f);
+    tt_model *model = open_model(source_path(ARCHITECTURES "qwen2_moe"));
+    const tt_rope *plain = &tt_model_arch(model)->rope;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        make_scaled(&m, cases[i].type, cases[i].key, cases[i].factor, 0);
+        tt_model *made = open_made(&m, &f);
+        assert_int_equal(tt_model_arch(made)->rope.dim, plain->dim);
+        for (int64_t j = 0; j < plain->dim / 2; j++) {
+            assert_true(tt_model_arch(made)->rope.inv_freq[j] == plain->inv_freq[j] / cases[i].divisor); /* by a power of two: exact */
+        }
+        tt_model_close(&made);
+    }
+    tt_model_close(&model);
+    make_scaled(&m, NULL, "scaling.factor", 4.0f, 0);
+    gguf_put_tensor(&m, "rope_freqs.weight", 1, (int64_t[]){N_FREQUENCIES}, F32, ones, sizeof(ones));
+    expect_refused(&m, &f, TT_ERR_UNSUPPORTED, "rope_freqs.weight", "rope.scaling.factor of 4");
+    fixture_end(&f);
+}
+
+/* context_length is as the writer's configuration said; YaRN's reach counts where it is more. */
+static void yarn_stretches_the_context(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t original;
+        float factor;
+        int64_t context;
+    } cases[] = {{256, 4.0f, 1024}, {64, 4.0f, 512}, {0, 4.0f, 2048}};
+    fixture f;
+    gguf_maker m = {0};
+    fixture_begin(&f);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        make_scaled(&m, "yarn", "scaling.factor", cases[i].factor, cases[i].original);
+        tt_model *made = open_made(&m, &f);
+        assert_int_equal(tt_model_arch(made)->context, cases[i].context);
+        tt_model_close(&made);
+    }
+    fixture_end(&f);
+}
+
+/* ---- constants of families ---- */
+
+/* A Granite configuration without attention_multiplier means 1; a GGUF file without attention.scale the usual scale. */
+static void an_absent_scale_is_by_the_width(void **state)
+{
+    (void)state;
+    static const char *const but[] = {"attention.scale", NULL};
+    fixture f;
+    gguf_source s;
+    gguf_maker m = {0};
+    fixture_begin(&f);
+    gguf_source_open(&s, GGUF "granitemoeshared.gguf");
+    assert_non_null(tti_gguf_find(&s.gguf, "granitemoe.attention.scale"));
+    copy(&m, &s, but);
+    tt_model *made = open_made(&m, &f);
+    double width = (double)tt_model_arch(made)->D;
+    assert_true(tt_model_arch(made)->softmax_scale == (float)(1 / sqrt(width)));
+    tt_model_close(&made);
+    copy(&m, &s, NULL);
+    made = open_made(&m, &f);
+    assert_true(tt_model_arch(made)->softmax_scale != (float)(1 / sqrt(width)));
+    tt_model_close(&made);
+    gguf_source_close(&s);
+    fixture_end(&f);
+}
+
+/* Without expert_gating_func the choice bias tells sigmoids from a softmax, whatever it is called. */
+static void the_choice_bias_tells_the_generation(void **state)
+{
+    (void)state;
+    static const char *const but[] = {"exp_probs_b", "expert_gating_func", NULL}, *const endings[] = {".bias", ".weight", ""};
+    fixture f;
+    gguf_source s;
+    gguf_maker m = {0};
+    fixture_begin(&f);
+    gguf_source_open(&s, GGUF "deepseek_v3.gguf");
+    for (size_t i = 0; i < sizeof(endings) / sizeof(endings[0]); i++) {
+        copy(&m, &s, but);
+        for (size_t t = 0; t < s.gguf.n_tensors; t++) {
+            const tti_gguf_tensor *tensor = &s.gguf.tensor[t];
+            int layer;
+            char name[NAME_BYTES];
+            if (strstr(gguf_name(tensor->name), "exp_probs_b") && sscanf(gguf_name(tensor->name), "blk.%d.", &layer) == 1) {
+                snprintf(name, sizeof(name), "blk.%d.exp_probs_b%s", layer, endings[i]);
+                gguf_put_tensor(&m, name, tensor->n_dims, tensor->dim, tensor->type->id, s.bytes + tensor->offset, tensor->bytes);
+            }
+        }
+        expect_same("deepseek_v3", open_made(&m, &f));
+    }
+    gguf_source_close(&s);
+    fixture_end(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -567,6 +712,11 @@ int main(void)
         cmocka_unit_test(further_layers_are_no_blocks),
         cmocka_unit_test(wide_keys_and_lists_for_layers),
         cmocka_unit_test(divisors_for_two_lengths),
+        cmocka_unit_test(an_absent_dimension_count_is_the_whole_head),
+        cmocka_unit_test(a_factor_without_a_type_is_linear),
+        cmocka_unit_test(yarn_stretches_the_context),
+        cmocka_unit_test(an_absent_scale_is_by_the_width),
+        cmocka_unit_test(the_choice_bias_tells_the_generation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
