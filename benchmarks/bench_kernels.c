@@ -305,7 +305,7 @@ static void quantize_normal(const quant_product *p, const ttk_unpacked *rows)
         }
         w[i] = (float)sum * 0x1p-16f - 6.0f;
     }
-    ttk_quantize(&p->format, w, p->N, p->K, rows);
+    ttk.quantize(&p->format, w, p->N, p->K, rows);
     free(w);
 }
 
@@ -520,6 +520,11 @@ static void call_rows(ttk_any_fn *fn, void *state)
         ((ttk_unpack_fn *)fn)(&rows, &quant_formats[0].format, s->y, ROWS_H / 2, 0, TTK_PANEL);
         break;
     }
+    case TTK_OP_quantize: {
+        ttk_unpacked rows = ttk_unpacked_in(&quant_formats[0].format, ROWS_T, ROWS_H, s->y);
+        ((ttk_quantize_fn *)fn)(&quant_formats[0].format, s->x, ROWS_T, ROWS_H, &rows);
+        break;
+    }
     case TTK_OP_pack:
         ((ttk_pack_fn *)fn)(s->y, TTK_BF16, s->x, TTK_BF16, ROWS_H, 1, ROWS_T * 2, ROWS_H, 0, 1);
         break;
@@ -538,6 +543,7 @@ static void bench_rows(const ttk_row *row)
         [TTK_OP_pack] = {4.0 * ROWS_N * 2.0, "bf16 N 32 K 2048"},
         [TTK_OP_pack_quant] = {2.125 * ROWS_N / 2.0, "Q8_0 N 32 K 1024"},
         [TTK_OP_unpack] = {2.125 * ROWS_N / 2.0, "Q8_0 N 32 K 1024"},
+        [TTK_OP_quantize] = {5.0625 * ROWS_N, "Q8_0 N 16 K 2048"},
         [TTK_OP_rmsnorm_f32] = {12.0 * ROWS_N, "T 16 H 2048"},
         [TTK_OP_layernorm_f32] = {12.0 * ROWS_N, "T 16 H 2048"},
         [TTK_OP_conv_silu_f32] = {9.0 * ROWS_N, "4 taps, n 8192"},
@@ -619,6 +625,7 @@ static bench_fn *const benches[TTK_OP_COUNT] = {
     [TTK_OP_attend] = bench_attend,     [TTK_OP_topk_f32] = bench_rows,
     [TTK_OP_argmax_f32] = bench_rows,   [TTK_OP_clamped_mul_f32] = bench_rows,
     [TTK_OP_pack_quant] = bench_rows,   [TTK_OP_unpack] = bench_rows,
+    [TTK_OP_quantize] = bench_rows,
     [TTK_OP_gemm_quant] = bench_quant_product,
     [TTK_OP_layernorm_f32] = bench_rows,
     [TTK_OP_conv_silu_f32] = bench_rows, [TTK_OP_delta] = bench_delta,

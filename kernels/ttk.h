@@ -80,15 +80,15 @@ TTK_API float ttk_number(ttk_dtype type, const void *array, int64_t i);
 /* dst[n][K]: the numbers themselves, each operation of the formula rounded once to float. Plain C, for set-up and tests. */
 TTK_API void ttk_unpacked_to_f32(const ttk_format *format, const ttk_unpacked *rows, int64_t n, int64_t K, float *dst);
 
-/* Rounds rows of floats to a format, nearest even throughout. Of each group, m is the element of the largest magnitude:
+/* Rounds rows of floats to a format, nearest even throughout: src[n][K] into the arrays of dst, which are written. Of each group, m is the element of
+ * the largest magnitude, the first of such:
  *   I8    scale = |m| / 127    c in [-127, 127]        E4M3  scale = |m| / 448
  *   I4    scale = m / -8       c in [-8, 7]            E2M1  scale = 2^(floor(log2 |m|) - 2)  (OCP MX 1.0), larger than 6 becomes 6
  * each rounded to the type of scale, and c = x / scale, rounded. A group with an element that is not finite becomes NaN. Rounding the
- * result again changes no code (unless a f16 scale is denormal: |m| below 2^-7 or so). */
-/* Whether ttk_quantize knows the format: these codes, scales F32, BF16 or F16 (E2M1: E8M0), no shift, no super, any group. */
+ * result again changes no code (unless a f16 scale is denormal: |m| below 2^-7 or so). n, K >= 0; no alignment is assumed. */
+typedef void ttk_quantize_fn(const ttk_format *format, const float *src, int64_t n, int64_t K, const ttk_unpacked *dst);
+/* Whether quantize knows the format: these codes, scales F32, BF16 or F16 (E2M1: E8M0), no shift, no super, any group. */
 TTK_API bool ttk_can_quantize(const ttk_format *format);
-/* src[n][K] into the arrays of dst, which are written. Plain C, for set-up and tests. */
-TTK_API void ttk_quantize(const ttk_format *format, const float *src, int64_t n, int64_t K, const ttk_unpacked *dst);
 
 /* Packed: outputs in panels of TTK_PANEL; within a panel, k is the slow index. Plain:
  *   panel[p][k][j] = w[p*TTK_PANEL + j][k], zero where the row is beyond N.   Elements f32 or bf16.
@@ -252,6 +252,7 @@ typedef enum ttk_op {
     TTK_OP_pack,
     TTK_OP_pack_quant,
     TTK_OP_unpack,
+    TTK_OP_quantize,
     TTK_OP_gemm_f32,
     TTK_OP_gemm_bf16,
     TTK_OP_gemm_quant,
@@ -289,6 +290,7 @@ typedef struct ttk_table {
     ttk_pack_fn *pack;
     ttk_pack_quant_fn *pack_quant;
     ttk_unpack_fn *unpack;
+    ttk_quantize_fn *quantize;
     ttk_gemm_f32_fn *gemm_f32;
     ttk_gemm_bf16_fn *gemm_bf16;
     ttk_gemm_quant_fn *gemm_quant;

@@ -144,6 +144,14 @@ void ttk_unpacked_to_f32(const ttk_format *format, const ttk_unpacked *rows, int
     }
 }
 
+bool ttk_can_quantize(const ttk_format *format)
+{
+    bool is_float = format->scale == TTK_F32 || format->scale == TTK_BF16 || format->scale == TTK_F16;
+    bool is_known = format->code == TTK_I8 || format->code == TTK_I4 || format->code == TTK_E4M3;
+    return format->shift == TTK_SHIFT_NONE && format->super == 0 && format->group > 0 &&
+           (is_known ? is_float : format->code == TTK_E2M1 && format->scale == TTK_E8M0);
+}
+
 size_t ttk_panel_bytes(const ttk_format *format, int64_t K)
 {
     if (ttk_format_is_plain(format)) {

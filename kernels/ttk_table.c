@@ -18,6 +18,7 @@ static const ttk_row rows[] = {
     TTK_ROW(pack, ref, 0),
     TTK_ROW(pack_quant, ref, 0),
     TTK_ROW(unpack, ref, 0),
+    TTK_ROW(quantize, ref, 0),
     TTK_ROW(gemm_f32, ref, 0),
     TTK_ROW(gemm_bf16, ref, 0),
     TTK_ROW(gemm_quant, ref, 0),
@@ -40,6 +41,7 @@ static const ttk_row rows[] = {
 #if TTK_HAVE_AVX2
     TTK_ROW(pack, avx2, TTK_CPU_AVX2),
     TTK_ROW(pack_quant, avx2, TTK_CPU_AVX2),
+    TTK_ROW(quantize, avx2, TTK_CPU_AVX2),
     TTK_ROW(gemm_f32, avx2, TTK_CPU_AVX2),
     TTK_ROW(gemm_bf16, avx2, TTK_CPU_AVX2),
     TTK_ROW(gemm_quant, avx2, TTK_CPU_AVX2),
@@ -88,6 +90,7 @@ static const size_t slots[TTK_OP_COUNT] = {
     [TTK_OP_pack] = offsetof(ttk_table, pack),
     [TTK_OP_pack_quant] = offsetof(ttk_table, pack_quant),
     [TTK_OP_unpack] = offsetof(ttk_table, unpack),
+    [TTK_OP_quantize] = offsetof(ttk_table, quantize),
     [TTK_OP_gemm_f32] = offsetof(ttk_table, gemm_f32),
     [TTK_OP_gemm_bf16] = offsetof(ttk_table, gemm_bf16),
     [TTK_OP_gemm_quant] = offsetof(ttk_table, gemm_quant),

@@ -7,6 +7,7 @@
 ttk_pack_fn ttk_pack_ref, ttk_pack_avx2;
 ttk_pack_quant_fn ttk_pack_quant_ref, ttk_pack_quant_avx2;
 ttk_unpack_fn ttk_unpack_ref;
+ttk_quantize_fn ttk_quantize_ref, ttk_quantize_avx2;
 ttk_gemm_f32_fn ttk_gemm_f32_ref, ttk_gemm_f32_avx2, ttk_gemm_f32_avx512;
 ttk_gemm_bf16_fn ttk_gemm_bf16_ref, ttk_gemm_bf16_avx2, ttk_gemm_bf16_avx512;
 ttk_gemm_quant_fn ttk_gemm_quant_ref, ttk_gemm_quant_avx2, ttk_gemm_quant_avx512;

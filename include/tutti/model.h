@@ -16,7 +16,7 @@
 typedef struct tt_model tt_model; /* opaque */
 
 /* How packed weights are stored; AUTO is as the checkpoint (f16 becomes f32). The quantised ones are for the matrices of attention, feed-forward
- * and experts; embedding, head, routers, small gates and kv_b stay as stored. Groups along the inputs, each with a scale (ttk_quantize in ttk.h):
+ * and experts; embedding, head, routers, small gates and kv_b stay as stored. Groups along the inputs, each with a scale (ttk_quantize_fn in ttk.h):
  * INT8 and INT4 of 32 with a f16, FP8 (E4M3) of 128 with a f32. */
 typedef enum tt_weight_format {
     TT_WEIGHTS_AUTO,

@@ -1,6 +1,6 @@
 /* requantize.c - weights in another format than the checkpoint's: which matrices (--weights), into what, and the rounding.
  *
- * Rows become floats and are rounded group by group (ttk_quantize), each for itself: so the bits do not depend on which rows a rank holds. Only the
+ * Rows become floats and are rounded group by group (ttk.quantize), each for itself: so the bits do not depend on which rows a rank holds. Only the
  * matrices that most bytes and products are in change. Embedding, head, routers, the small matrices of gates, and kv_b (of which a part is packed
  * transposed) stay as stored: an error there touches every token, and they are a few per cent of the bytes. */
 #include "requantize.h"
@@ -96,7 +96,7 @@ ttk_unpacked tti_requantize(const ttk_format *to, const ttk_format *from, const 
 {
     const float *w = floats_of(from, rows, n, K, work);
     ttk_unpacked out = ttk_unpacked_in(to, n, K, (unsigned char *)work + float_bytes(n, K));
-    ttk_quantize(to, w, n, K, &out);
+    ttk.quantize(to, w, n, K, &out);
     return out;
 }
 

@@ -225,6 +225,55 @@ bool check_unpack(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
     return packs_and_unpacks(ttk.pack_quant, ttk.pack_quant, unpack, r) && unpacks_plain(unpack, r);
 }
 
+/* ---- rounding ---- */
+
+static ttk_format random_target(rng *r)
+{
+    static const ttk_dtype codes[] = {TTK_I8, TTK_I4, TTK_E4M3, TTK_E2M1};
+    static const ttk_dtype scales[] = {TTK_F32, TTK_BF16, TTK_F16};
+    static const int32_t groups[] = {1, 2, 7, 8, 16, 19, 32, 40, 64, 128, 1 << 30};
+    ttk_format f = {.code = codes[rng_below(r, 4)], .group = groups[rng_below(r, 11)]};
+    f.scale = f.code == TTK_E2M1 ? TTK_E8M0 : scales[rng_below(r, 3)];
+    return f;
+}
+
+/* Numbers that fall between two codes, or are one, if the largest of their group is 127 * 2^n: halves and quarters of small whole numbers, of either
+ * sign, and among them the largest of both signs, of which the first counts. */
+static void fill_ties(rng *r, float *x, int64_t n)
+{
+    static const float steps[] = {0.25f, 0.5f, 1.0f, 0.0625f, 8.0f};
+    float step = steps[rng_below(r, 5)];
+    for (int64_t i = 0; i < n; i++) {
+        float size = rng_below(r, 8) ? step * (float)rng_below(r, 33) : 127.0f;
+        x[i] = rng_below(r, 2) ? -size : size;
+    }
+}
+
+bool check_quantize(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
+{
+    ttk_format f = random_target(r);
+    int64_t n = rng_size(r, MAX_COLUMNS), K = rng_size(r, MAX_DEPTH), kind = rng_below(r, VALUES_COUNT + 2);
+    char what[WHAT_BYTES];
+    describe(what, sizeof(what), "quantize", &f, 0, n, K);
+    buffer x = buffer_new((size_t)(n * K), sizeof(float));
+    if (kind < VALUES_COUNT) {
+        rng_fill(r, buffer_f32(&x), n * K, (values)kind);
+    } else {
+        fill_ties(r, buffer_f32(&x), n * K);
+    }
+    rows got = rows_new(&f, n, K), want = rows_new(&f, n, K);
+    ((ttk_quantize_fn *)fn)(&f, buffer_f32(&x), n, K, &got.view);
+    ((ttk_quantize_fn *)ref)(&f, buffer_f32(&x), n, K, &want.view);
+    bool ok = ttk_can_quantize(&f) || fault("%s: is no format to round to", what);
+    for (int i = 0; ok && i < N_ARRAYS; i++) {
+        ok = same_bytes(&got.array[i], &want.array[i], what);
+    }
+    rows_free(&got);
+    rows_free(&want);
+    buffer_free(&x);
+    return ok;
+}
+
 /* ---- the product ---- */
 
 /* Element [n][k] as the format means it, and in *size_out the size of what it is a sum of. */

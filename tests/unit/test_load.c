@@ -137,7 +137,7 @@ static void expect_rounded(const tt_load_target *t, const tt_tensor *tensor, con
         w[i] = numbers[t->row * cols + i];
     }
     ttk_unpacked rows = ttk_unpacked_in(&to, N, K, buffer);
-    ttk_quantize(&to, w, N, K, &rows);
+    ttk.quantize(&to, w, N, K, &rows);
     assert_int_equal(tt_linear_init(&want, "test", &to, N, K, TT_MEMORY_ANY_NODE), TT_OK);
     ttk.pack_quant(want.panels, &to, &rows, N, K, 0, tt_linear_n_panels(&want));
     expect_equal(t->linear, &want, tensor->name);

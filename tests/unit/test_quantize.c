@@ -59,7 +59,7 @@ static void codes_are_the_nearest(void **state)
         assert_true(ttk_can_quantize(format));
         assert_true(ttk_unpacked_bytes(format, ROWS, K) <= BYTES);
         ttk_unpacked rows = ttk_unpacked_in(format, ROWS, K, buffer);
-        ttk_quantize(format, x, ROWS, K, &rows);
+        ttk.quantize(format, x, ROWS, K, &rows);
         int64_t G = (K - 1) / format->group + 1;
         for (int i = 0; i < ROWS * K; i++) {
             double scale =
@@ -86,7 +86,7 @@ static void errors_are_bounded(void **state)
                        : format->code == TTK_E4M3 ? 1.0 / 28.0
                                                   : 2.0 / 8.0;
         ttk_unpacked rows = ttk_unpacked_in(format, ROWS, K, buffer);
-        ttk_quantize(format, x, ROWS, K, &rows);
+        ttk.quantize(format, x, ROWS, K, &rows);
         ttk_unpacked_to_f32(format, &rows, ROWS, K, back);
         for (int r = 2; r < ROWS; r++) { /* smaller rows have denormal f16 scales */
             for (int64_t begin = 0; begin < K; begin += format->group) {
@@ -111,9 +111,9 @@ static void rounding_twice_changes_no_code(void **state)
     for (int f = 0; f < N_FORMATS; f++) {
         ttk_unpacked rows = ttk_unpacked_in(&formats[f], ROWS, K, buffer);
         ttk_unpacked rows_again = ttk_unpacked_in(&formats[f], ROWS, K, again);
-        ttk_quantize(&formats[f], x, ROWS, K, &rows);
+        ttk.quantize(&formats[f], x, ROWS, K, &rows);
         ttk_unpacked_to_f32(&formats[f], &rows, ROWS, K, back);
-        ttk_quantize(&formats[f], back, ROWS, K, &rows_again);
+        ttk.quantize(&formats[f], back, ROWS, K, &rows_again);
         ttk_unpacked_to_f32(&formats[f], &rows_again, ROWS, K, twice);
         /* Scales of the first rows are denormal as f16, too coarse for that. */
         for (int i = formats[f].scale == TTK_F16 ? 3 * K : 0; i < ROWS * K; i++) {
@@ -134,7 +134,7 @@ static void odd_groups_are_kept_or_become_nan(void **state)
         for (size_t i = 0; i < sizeof(odd) / sizeof(odd[0]); i++) {
             float group[4] = {0.0f, odd[i], 0.0f, 0.0f}, got[4];
             ttk_unpacked rows = ttk_unpacked_in(&formats[f], 1, 4, buffer);
-            ttk_quantize(&formats[f], group, 1, 4, &rows);
+            ttk.quantize(&formats[f], group, 1, 4, &rows);
             ttk_unpacked_to_f32(&formats[f], &rows, 1, 4, got);
             for (int k = 0; k < 4; k++) {
                 assert_int_equal(isfinite(got[k]), isfinite(odd[i]));
@@ -164,5 +164,6 @@ int main(void)
         cmocka_unit_test(other_formats_are_refused),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
+    ttk_init(0);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
