@@ -57,8 +57,7 @@ void tti_gguf_vocabulary_fini(tti_gguf_vocabulary *vocabulary);
 tt_status tti_gguf_tokenizer(const char *first, tt_tokenizer **tokenizer_out);
 /* True if the file lists tokens. */
 tt_status tti_gguf_has_tokenizer(const char *first, bool *has_out);
-/* Adds the ids that end a turn, which the tokenizer knows, to the list "eos_token_id" of a configuration; none if the file has no
- * tokenizer that we can read. */
+/* Adds the ids that end a turn, as the vocabulary says, to the list "eos_token_id" of a configuration. No tokenizer is built for it. */
 tt_status tti_gguf_add_stop_ids(const tti_gguf *gguf, json_t *config);
 
 #endif

@@ -156,22 +156,16 @@ tt_status tti_gguf_has_tokenizer(const char *first, bool *has_out)
 tt_status tti_gguf_add_stop_ids(const tti_gguf *gguf, json_t *config)
 {
     tti_gguf_vocabulary vocabulary;
-    tt_tokenizer *tokenizer = NULL;
+    tt_ids stop = {0};
     TT_TRY(tti_gguf_vocabulary_read(gguf, &vocabulary));
-    tt_status st = tti_tokenizer_from_gguf(&vocabulary, &tokenizer);
+    tt_status st = tti_gguf_stop_ids(&vocabulary, &stop);
     tti_gguf_vocabulary_fini(&vocabulary);
-    if (st == TT_ERR_UNSUPPORTED || st == TT_ERR_FILE) {
-        return TT_OK; /* whoever needs the tokenizer says so; ids go without */
-    }
-    TT_TRY(st);
-    size_t n;
-    const int32_t *id = tti_tokenizer_stop_ids(tokenizer, &n);
     json_t *ids = json_object_get(config, "eos_token_id");
-    for (size_t i = 0; i < n && st == TT_OK; i++) {
-        if (json_array_append_new(ids, json_integer(id[i])) != 0) {
+    for (size_t i = 0; i < stop.n && st == TT_OK; i++) {
+        if (json_array_append_new(ids, json_integer(stop.id[i])) != 0) {
             st = TT_FAIL(TT_ERR_NOMEM, "%s: no memory for its end ids", tti_show_path(gguf->path));
         }
     }
-    tt_tokenizer_destroy(&tokenizer);
+    tt_ids_fini(&stop);
     return st;
 }

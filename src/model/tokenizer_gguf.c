@@ -215,49 +215,87 @@ static int order_of_ids(const void *a, const void *b)
     return left < right ? -1 : left > right;
 }
 
-static tt_status set_stop_ids(const tti_gguf_vocabulary *g, tt_tokenizer *t)
+/* Ends of a turn in files whose keys do not name them all. */
+static const char *const stop_names[] = {
+    "<|im_end|>",
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "<end_of_turn>",
+    "[EOT]",
+    "[EOS]",
+    "[e~[",
+    "<|return|>",
+    "<|call|>",
+    "<\xef\xbd\x9c"
+    "end" META_SPACE "of" META_SPACE "sentence\xef\xbd\x9c>",
+    "<|end|>", /* Phi's, but only the end of a message where <|return|> ends the turn */
+};
+enum { N_STOP_NAMES = sizeof(stop_names) / sizeof(stop_names[0]), STOP_END = N_STOP_NAMES - 1 };
+
+/* id[N_STOP_NAMES]: the first token of each name among those that are matched whole; -1: none. */
+static void find_stop_names(const tti_gguf_vocabulary *g, int64_t *id)
 {
-    /* Ends of a turn in files whose keys do not name them all. */
-    static const char *const names[] = {
-        "<|im_end|>",
-        "<|eot_id|>",
-        "<|eom_id|>",
-        "<|endoftext|>",
-        "<|end_of_text|>",
-        "<end_of_turn>",
-        "[EOT]",
-        "[EOS]",
-        "[e~[",
-        "<|return|>",
-        "<|call|>",
-        "<\xef\xbd\x9c"
-        "end" META_SPACE "of" META_SPACE "sentence\xef\xbd\x9c>",
-    };
-    /* Phi's end of a turn, but only the end of a message where <|return|> ends the turn. */
-    static const char end[] = "<|end|>";
-    int64_t keys[] = {g->eos_id, g->eot_id, g->eom_id};
-    for (size_t k = 0; k < sizeof(keys) / sizeof(keys[0]); k++) {
-        int32_t id = (int32_t)checked_id(g, keys[k]);
-        TT_TRY(tt_ids_append(&t->stop, &id, id >= 0));
+    for (size_t k = 0; k < N_STOP_NAMES; k++) {
+        id[k] = -1;
     }
-    bool is_harmony = tt_tokenizer_special_id(t, "<|return|>") >= 0;
-    for (size_t k = 0; k <= sizeof(names) / sizeof(names[0]); k++) {
-        bool is_last = k == sizeof(names) / sizeof(names[0]);
-        int32_t id =
-            is_last && is_harmony ? -1 : tt_tokenizer_special_id(t, is_last ? end : names[k]);
-        TT_TRY(tt_ids_append(&t->stop, &id, id >= 0 && tt_tokenizer_id_is_special(t, id)));
-    }
-    if (t->stop.n == 0) {
-        return TT_OK;
-    }
-    qsort(t->stop.id, t->stop.n, sizeof(*t->stop.id), order_of_ids);
-    size_t n = 1;
-    for (size_t k = 1; k < t->stop.n; k++) {
-        if (t->stop.id[k] != t->stop.id[n - 1]) {
-            t->stop.id[n++] = t->stop.id[k];
+    for (size_t i = 0; i < g->n_tokens; i++) {
+        int32_t type = type_of(g, i);
+        for (size_t k = 0; (is_special(type) || type == TTI_GGUF_USER_DEFINED) && k < N_STOP_NAMES; k++) {
+            if (id[k] < 0 && is_text(g->token[i], stop_names[k])) {
+                id[k] = (int64_t)i;
+            }
         }
     }
-    t->stop.n = n;
+}
+
+static void sort_and_unite(tt_ids *ids)
+{
+    if (ids->n == 0) {
+        return;
+    }
+    qsort(ids->id, ids->n, sizeof(*ids->id), order_of_ids);
+    size_t n = 1;
+    for (size_t k = 1; k < ids->n; k++) {
+        if (ids->id[k] != ids->id[n - 1]) {
+            ids->id[n++] = ids->id[k];
+        }
+    }
+    ids->n = n;
+}
+
+/* What SentencePiece's files need not say. */
+static tti_gguf_vocabulary with_defaults(const tti_gguf_vocabulary *g)
+{
+    enum { LLAMA_UNKNOWN = 0, LLAMA_BOS = 1, LLAMA_EOS = 2 };
+    tti_gguf_vocabulary named = *g;
+    if (is_text(g->model, "llama")) {
+        named.bos_id = g->bos_id < 0 ? LLAMA_BOS : g->bos_id;
+        named.eos_id = g->eos_id < 0 ? LLAMA_EOS : g->eos_id;
+        named.unknown_id = g->unknown_id < 0 ? LLAMA_UNKNOWN : g->unknown_id;
+    }
+    return named;
+}
+
+tt_status tti_gguf_stop_ids(const tti_gguf_vocabulary *vocabulary, tt_ids *ids)
+{
+    tti_gguf_vocabulary g = with_defaults(vocabulary);
+    int64_t keys[] = {g.eos_id, g.eot_id, g.eom_id}, named[N_STOP_NAMES];
+    TT_CHECK(g.n_tokens < TTI_TOKEN_ID_LIMIT, TT_ERR_UNSUPPORTED, "%s: %zu tokens, more than %d", g.path, g.n_tokens, TTI_TOKEN_ID_LIMIT - 1);
+    for (size_t k = 0; k < sizeof(keys) / sizeof(keys[0]); k++) {
+        int32_t id = (int32_t)checked_id(&g, keys[k]);
+        TT_TRY(tt_ids_append(ids, &id, id >= 0));
+    }
+    find_stop_names(&g, named);
+    bool is_harmony = false;
+    for (size_t k = 0; k < N_STOP_NAMES; k++) {
+        int32_t id = (int32_t)named[k];
+        is_harmony = is_harmony || (id >= 0 && strcmp(stop_names[k], "<|return|>") == 0);
+        bool counts = id >= 0 && is_special(type_of(&g, (size_t)id)) && !(k == STOP_END && is_harmony);
+        TT_TRY(tt_ids_append(ids, &id, counts));
+    }
+    sort_and_unite(ids);
     return TT_OK;
 }
 
@@ -290,22 +328,19 @@ static tt_status set_ends(const tti_gguf_vocabulary *g, bool add_bos, tt_tokeniz
         TT_TRY(tt_ids_append(&t->suffix, &t->eos_id, 1));
     }
     t->wants_bos = add_bos;
-    return set_stop_ids(g, t);
+    return tti_gguf_stop_ids(g, &t->stop);
 }
 
 static tt_status fill(const tti_gguf_vocabulary *g, tti_vocabulary *v, tt_tokenizer *t)
 {
-    enum { SHOWN_BYTES = 64, LLAMA_UNKNOWN = 0, LLAMA_BOS = 1, LLAMA_EOS = 2 };
+    enum { SHOWN_BYTES = 64 };
     bool is_llama = is_text(g->model, "llama"), add_bos = is_llama;
-    tti_gguf_vocabulary named = *g;
+    tti_gguf_vocabulary named = with_defaults(g);
     TT_CHECK(g->token && g->n_tokens > 0, TT_ERR_FILE, "%s: tokenizer.ggml.tokens is missing",
              g->path);
     TT_CHECK(g->n_tokens < TTI_TOKEN_ID_LIMIT, TT_ERR_UNSUPPORTED, "%s: %zu tokens, more than %d",
              g->path, g->n_tokens, TTI_TOKEN_ID_LIMIT - 1);
     if (is_llama) {
-        named.bos_id = g->bos_id < 0 ? LLAMA_BOS : g->bos_id;
-        named.eos_id = g->eos_id < 0 ? LLAMA_EOS : g->eos_id;
-        named.unknown_id = g->unknown_id < 0 ? LLAMA_UNKNOWN : g->unknown_id;
         TT_TRY(describe_llama(g, v, t));
     } else {
         TT_CHECK(is_text(g->model, "gpt2"), TT_ERR_UNSUPPORTED,

@@ -73,8 +73,11 @@ tt_status tti_tokenizer_from_gguf(const tti_gguf_vocabulary *vocabulary,
                                   tt_tokenizer **tokenizer_out);
 
 /* The ids that end a turn, which a GGUF file keeps with its tokenizer: eos, eot and eom, and the
- * control tokens of those names in files that lack the keys. id[n], ascending, without doubles;
- * n = 0 for a tokenizer of other files. Valid as long as the tokenizer. */
+ * control tokens of those names in files that lack the keys. ids (empty before) is ascending,
+ * without doubles. The tokenizer need not be one that we can build.
+ * Errors: TT_ERR_UNSUPPORTED for absurdly many tokens; TT_ERR_NOMEM. */
+tt_status tti_gguf_stop_ids(const tti_gguf_vocabulary *vocabulary, tt_ids *ids);
+/* The same of a tokenizer, id[n]; n = 0 for one of other files. Valid as long as the tokenizer. */
 const int32_t *tti_tokenizer_stop_ids(const tt_tokenizer *tokenizer, size_t *n_out);
 
 #endif

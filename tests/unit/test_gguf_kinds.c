@@ -11,6 +11,7 @@
 #include "gguf_maker.h"
 #include "model_compare.h"
 #include "tutti/log.h"
+#include "tutti/tokenizer.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -648,6 +649,47 @@ static void yarn_stretches_the_context(void **state)
     fixture_end(&f);
 }
 
+/* ---- ends of texts ---- */
+
+/* They come from the vocabulary alone, so a tokenizer of a kind that is unknown here ends texts too. */
+static void end_ids_need_no_tokenizer(void **state)
+{
+    (void)state;
+    static const char *const all[] = {"tokenizer.", NULL}, *const but[] = {"tokenizer.ggml.pre", NULL};
+    fixture f;
+    gguf_source s, v;
+    gguf_maker m = {0};
+    fixture_begin(&f);
+    gguf_source_open(&s, GGUF "qwen2_moe.gguf");
+    gguf_source_open(&v, GGUF "vocabulary.gguf");
+    tt_tokenizer *tokenizer = NULL;
+    assert_int_equal(tt_tokenizer_create(source_path(GGUF "vocabulary.gguf"), &tokenizer), TT_OK);
+    size_t n, n_known;
+    const int32_t *known = tti_tokenizer_stop_ids(tokenizer, &n_known);
+    copy(&m, &s, all);
+    for (size_t i = 0; i < v.gguf.n_keys; i++) {
+        if (is_one_of(gguf_name(v.gguf.key[i].name), all) && !is_one_of(gguf_name(v.gguf.key[i].name), but)) {
+            gguf_put_key(&m, &v.gguf.key[i]);
+        }
+    }
+    gguf_put_text(&m, "tokenizer.ggml.pre", "of-tomorrow");
+    tt_model *made = open_made(&m, &f);
+    const int32_t *ids = tt_model_end_ids(made, &n);
+    assert_true(n_known >= 1);
+    for (size_t i = 0; i < n_known; i++) {
+        size_t j = 0;
+        while (j < n && ids[j] != known[i]) {
+            j++;
+        }
+        assert_true(j < n);
+    }
+    tt_model_close(&made);
+    tt_tokenizer_destroy(&tokenizer);
+    gguf_source_close(&v);
+    gguf_source_close(&s);
+    fixture_end(&f);
+}
+
 /* ---- constants of families ---- */
 
 /* A Granite configuration without attention_multiplier means 1; a GGUF file without attention.scale the usual scale. */
@@ -715,6 +757,7 @@ int main(void)
         cmocka_unit_test(an_absent_dimension_count_is_the_whole_head),
         cmocka_unit_test(a_factor_without_a_type_is_linear),
         cmocka_unit_test(yarn_stretches_the_context),
+        cmocka_unit_test(end_ids_need_no_tokenizer),
         cmocka_unit_test(an_absent_scale_is_by_the_width),
         cmocka_unit_test(the_choice_bias_tells_the_generation),
     };
