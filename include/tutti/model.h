@@ -209,6 +209,15 @@ TT_API const char *tt_model_path(const tt_model *model);
 /* The tensor of a role. layer in [0, L + n_mtp) (ignored for global roles), expert in [0, E) for expert roles (else ignored).
  * name is NULL if the architecture has none there. Never fails: presence and shape were checked by open. */
 TT_API tt_tensor tt_model_tensor(const tt_model *model, tt_role role, int64_t layer, int64_t expert);
+/* A place among all tensors of a model. All-zero is before the first. */
+typedef struct tt_tensor_place {
+    tt_role role;
+    int64_t layer, expert; /* 0 where the role has none */
+    bool begun;
+} tt_tensor_place;
+/* Goes on to the next tensor that the checkpoint has: role by role, layer by layer (MTP layers last), expert by expert; a tied head comes as the
+ * head too. False: there is none, and *tensor_out is not set. Takes linear time over all tensors. */
+TT_API bool tt_model_next_tensor(const tt_model *model, tt_tensor_place *at, tt_tensor *tensor_out);
 /* "bf16", "fp8 e4m3, scale f32 per 128", ...: of a tensor's format; borrowed, valid until the thread's next call. */
 TT_API const char *tt_format_name(const ttk_format *format);
 /* Bytes that reading n_rows of a tensor takes from files: elements with scales and shifts. */

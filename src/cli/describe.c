@@ -8,34 +8,38 @@
 #include "tutti/stream.h"
 #include "ttk.h"
 
-static void count_one(const tt_model *model, tt_role role, int64_t layer, int64_t expert, json_t *formats)
+/* Adds to what is counted under a format's name. */
+static void add_count(json_t *formats, const ttk_format *format, json_int_t tensors, json_int_t elements)
 {
-    tt_tensor t = tt_model_tensor(model, role, layer, expert);
-    if (!t.name) {
-        return;
-    }
-    const char *name = tt_format_name(&t.format);
-    json_t *known = json_object_get(formats, name);
-    json_int_t tensors = json_integer_value(json_object_get(known, "tensors"));
-    json_int_t elements = json_integer_value(json_object_get(known, "elements"));
-    json_object_set_new(formats, name, json_pack("{s:I, s:I}", "tensors", tensors + 1, "elements", elements + t.rows * t.cols));
+    const char *name = tt_format_name(format);
+    const json_t *known = json_object_get(formats, name);
+    tensors += json_integer_value(json_object_get(known, "tensors"));
+    elements += json_integer_value(json_object_get(known, "elements"));
+    json_object_set_new(formats, name, json_pack("{s:I, s:I}", "tensors", tensors, "elements", elements));
 }
 
 json_t *tti_cli_formats_json(const tt_model *model)
 {
-    const tt_arch *a = tt_model_arch(model);
+    const tt_arch *arch = tt_model_arch(model);
     json_t *formats = json_object();
-    for (int role = 0; formats && role < TT_ROLE_COUNT; role++) {
-        if (role == TT_ROLE_HEAD && a->tied_embeddings) {
-            continue; /* the embedding once more */
+    ttk_format format = {0};
+    json_int_t tensors = 0, elements = 0; /* of the format, since the one before it: thousands of experts have the same */
+    tt_tensor tensor;
+    for (tt_tensor_place at = {0}; formats && tt_model_next_tensor(model, &at, &tensor);) {
+        bool is_tied = at.role == TT_ROLE_HEAD && arch->tied_embeddings; /* the embedding once more */
+        if (is_tied || at.layer >= arch->L) {
+            continue;
         }
-        bool of_layer = !tt_role_is_global((tt_role)role);
-        bool of_expert = tt_role_is_expert((tt_role)role);
-        for (int64_t l = 0; l < (of_layer ? a->L : 1); l++) {
-            for (int64_t e = 0; e < (of_expert ? a->E : 1); e++) {
-                count_one(model, (tt_role)role, l, e, formats);
-            }
+        if (tensors > 0 && memcmp(&format, &tensor.format, sizeof(format)) != 0) {
+            add_count(formats, &format, tensors, elements);
+            tensors = elements = 0;
         }
+        format = tensor.format;
+        tensors++;
+        elements += tensor.rows * tensor.cols;
+    }
+    if (tensors > 0) {
+        add_count(formats, &format, tensors, elements);
     }
     return formats;
 }

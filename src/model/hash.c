@@ -120,14 +120,12 @@ uint64_t tt_model_hash(const tt_model *model)
     for (int64_t layer = 0; layer < n_layers; layer++) {
         mix_layer(&hash, &a->layer[layer]);
     }
-    for (int role = 0; role < TT_ROLE_COUNT; role++) {
-        int64_t n_experts = tt_role_is_expert((tt_role)role) ? a->E : 1;
-        for (int64_t layer = 0; layer < (tt_role_is_global((tt_role)role) ? 1 : n_layers); layer++) {
-            for (int64_t e = 0; e < n_experts; e++) {
-                tt_tensor t = tt_model_tensor(model, (tt_role)role, layer, e);
-                mix(&hash, t.name ? tt_tensor_hash(&t) : 0);
-            }
-        }
+    tt_tensor tensor;
+    for (tt_tensor_place at = {0}; tt_model_next_tensor(model, &at, &tensor);) {
+        mix(&hash, (uint64_t)at.role);
+        mix(&hash, (uint64_t)at.layer);
+        mix(&hash, (uint64_t)at.expert);
+        mix(&hash, tt_tensor_hash(&tensor));
     }
     return hash;
 }

@@ -47,19 +47,13 @@ static tt_status check_directory(const char *path)
 /* Says once what is not kept as it is stored. */
 static void report_converted(const tt_model *model)
 {
-    const tt_arch *arch = &model->arch;
     const char *first = NULL;
     int64_t n = 0;
-    for (int role = 0; role < TT_ROLE_COUNT; role++) {
-        bool global = tt_role_is_global((tt_role)role), expert = tt_role_is_expert((tt_role)role);
-        for (int64_t layer = 0; layer < (global ? 1 : arch->L + arch->n_mtp); layer++) {
-            for (int64_t e = 0; e < (expert ? arch->E : 1); e++) {
-                tt_tensor tensor = tt_model_tensor(model, (tt_role)role, layer, e);
-                if (tensor.name && tensor.source->scheme == TTI_SCHEME_QUANT && ttk_format_is_plain(&tensor.format)) {
-                    first = first ? first : tensor.name;
-                    n++;
-                }
-            }
+    tt_tensor tensor;
+    for (tt_tensor_place at = {0}; tt_model_next_tensor(model, &at, &tensor);) {
+        if (tensor.source->scheme == TTI_SCHEME_QUANT && ttk_format_is_plain(&tensor.format)) {
+            first = first ? first : tensor.name;
+            n++;
         }
     }
     if (n > 0) {
@@ -242,20 +236,49 @@ tt_tensor tt_model_tensor(const tt_model *model, tt_role role, int64_t layer, in
     return tensor;
 }
 
+/* False: at was the last place, whether or not a tensor is there. */
+static bool next_place(const tt_model *model, tt_tensor_place *at)
+{
+    const tt_arch *arch = &model->arch;
+    if (!at->begun) {
+        at->begun = true;
+        return true;
+    }
+    bool has_experts = tt_role_is_expert(at->role) && model->expert[at->layer];
+    if (++at->expert < (has_experts ? arch->E : 1)) {
+        return true;
+    }
+    at->expert = 0;
+    if (++at->layer < (tt_role_is_global(at->role) ? 1 : arch->L + arch->n_mtp)) {
+        return true;
+    }
+    at->layer = 0;
+    at->role = (tt_role)(at->role + 1);
+    return at->role < TT_ROLE_COUNT;
+}
+
+bool tt_model_next_tensor(const tt_model *model, tt_tensor_place *at, tt_tensor *tensor_out)
+{
+    while (at->role < TT_ROLE_COUNT && next_place(model, at)) {
+        tt_tensor tensor = tt_model_tensor(model, at->role, at->layer, at->expert);
+        if (tensor.name) {
+            *tensor_out = tensor;
+            return true;
+        }
+    }
+    return false;
+}
+
 void tt_model_count_parameters(const tt_model *model, int64_t *total_out, int64_t *active_out)
 {
     const tt_arch *arch = &model->arch;
     int64_t total = 0, active = 0;
-    for (int role = 0; role < TT_ROLE_COUNT; role++) {
-        bool global = tt_role_is_global((tt_role)role), expert = tt_role_is_expert((tt_role)role);
-        if (role == TT_ROLE_HEAD && arch->tied_embeddings) {
-            continue; /* counted as the embedding */
-        }
-        for (int64_t layer = 0; layer < (global ? 1 : arch->L); layer++) {
-            tt_tensor tensor = tt_model_tensor(model, (tt_role)role, layer, 0);
-            int64_t n = tensor.name ? tensor.rows * tensor.cols : 0;
-            total += n * (expert ? arch->E : 1);
-            active += n * (expert ? arch->K : 1);
+    tt_tensor tensor;
+    for (tt_tensor_place at = {0}; tt_model_next_tensor(model, &at, &tensor);) {
+        bool is_tied = at.role == TT_ROLE_HEAD && arch->tied_embeddings; /* counted as the embedding */
+        if (!is_tied && at.layer < arch->L) {
+            total += tensor.rows * tensor.cols;
+            active += at.expert < arch->K || !tt_role_is_expert(at.role) ? tensor.rows * tensor.cols : 0;
         }
     }
     *total_out = total;

@@ -104,20 +104,17 @@ ttk_unpacked tti_requantize(const ttk_format *to, const ttk_format *from, const 
 
 void tt_load_warn_requantized(const tt_model *model, tt_weight_format weights)
 {
-    const tt_arch *arch = &model->arch;
     const char *first = NULL;
     int64_t n = 0;
-    for (int role = 0; role < TT_ROLE_COUNT && !ttk_format_is_plain(&formats[weights].format); role++) {
-        int64_t n_experts = tt_role_is_expert((tt_role)role) ? arch->E : 1;
-        for (int64_t layer = 0; can_change((tt_role)role) && layer < arch->L; layer++) {
-            for (int64_t e = 0; e < n_experts; e++) {
-                tt_tensor tensor = tt_model_tensor(model, (tt_role)role, layer, e);
-                ttk_format to = tt_load_format(weights, &tensor);
-                if (tensor.name && !ttk_format_is_plain(&tensor.format) && !tti_same_format(&tensor.format, &to)) {
-                    first = first ? first : tensor.name;
-                    n++;
-                }
-            }
+    tt_tensor tensor;
+    if (ttk_format_is_plain(&formats[weights].format)) {
+        return;
+    }
+    for (tt_tensor_place at = {0}; tt_model_next_tensor(model, &at, &tensor);) {
+        ttk_format to = tt_load_format(weights, &tensor);
+        if (can_change(at.role) && at.layer < model->arch.L && !ttk_format_is_plain(&tensor.format) && !tti_same_format(&tensor.format, &to)) {
+            first = first ? first : tensor.name;
+            n++;
         }
     }
     if (n > 0) {

@@ -301,6 +301,39 @@ static int tear_down(void **state)
     return 0;
 }
 
+/* All that tt_model_tensor gives, in the order of roles, layers and experts, and no more. */
+static void the_walk_meets_each_tensor_once(void **state)
+{
+    static const char *const models[] = {"models/tiny-moe", GOLDEN "qwen3_next", GOLDEN "llama_dense", GOLDEN "gpt_oss"};
+    (void)state;
+    for (size_t i = 0; i < sizeof(models) / sizeof(models[0]); i++) {
+        tt_model *model = open_or_fail(source_path(models[i]));
+        const tt_arch *a = tt_model_arch(model);
+        tt_tensor_place at = {0};
+        tt_tensor met;
+        int64_t n = 0;
+        for (int role = 0; role < TT_ROLE_COUNT; role++) {
+            int64_t n_layers = tt_role_is_global((tt_role)role) ? 1 : a->L + a->n_mtp, n_experts = tt_role_is_expert((tt_role)role) ? a->E : 1;
+            for (int64_t layer = 0; layer < n_layers; layer++) {
+                for (int64_t e = 0; e < n_experts; e++) {
+                    tt_tensor t = tt_model_tensor(model, (tt_role)role, layer, e);
+                    if (t.name) {
+                        assert_true(tt_model_next_tensor(model, &at, &met));
+                        assert_true(at.role == (tt_role)role && at.layer == layer && at.expert == e);
+                        assert_ptr_equal(met.name, t.name);
+                        assert_ptr_equal(met.source, t.source);
+                        n++;
+                    }
+                }
+            }
+        }
+        assert_true(n > a->L);
+        assert_false(tt_model_next_tensor(model, &at, &met));
+        assert_false(tt_model_next_tensor(model, &at, &met)); /* and stays there */
+        tt_model_close(&model);
+    }
+}
+
 static void set_config(const fixture *f, const char *key, json_t *value)
 {
     json_t *config = tiny_config();
@@ -627,6 +660,7 @@ int main(void)
         cmocka_unit_test(formats_have_names),
         cmocka_unit_test(every_tensor_has_its_shape_and_bytes),
         cmocka_unit_test(tiny_moe_opens_with_its_mtp_layer),
+        TEST(the_walk_meets_each_tensor_once),
         TEST(a_tied_head_is_the_embedding),
         TEST(biases_are_needed_when_stated),
         TEST(fused_experts_are_cut_into_parts),
