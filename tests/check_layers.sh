@@ -32,7 +32,7 @@ floor_of() {
 # The room of a public header.
 room_of_header() {
     case $1 in
-    compiler | status | log | memory | shared_memory | topology | stream | trace | options | cpu | linear) echo base ;;
+    compiler | status | hash | log | memory | shared_memory | topology | stream | trace | options | cpu | linear) echo base ;;
     model | convert | load | tokenizer) echo model ;;
     plan) echo plan ;;
     balance) echo balance ;;

@@ -4,6 +4,7 @@
 #include "attention_internal.h"
 #include <math.h>
 #include <string.h>
+#include "tutti/hash.h"
 
 static tt_status alloc_vector(const char *what, int64_t n, tti_vector *vector)
 {
@@ -78,13 +79,12 @@ tt_status tti_attention_make_tables(tt_attention *attention)
     return make_query_scale(attention);
 }
 
-/* FNV-1a, a word at a time. */
 static uint64_t hash_vector(uint64_t hash, const tti_vector *vector)
 {
     for (int64_t i = 0; i < vector->n; i++) {
         uint32_t bits;
         memcpy(&bits, &vector->x[i], sizeof(bits));
-        hash = (hash ^ bits) * UINT64_C(1099511628211);
+        hash = tt_hash_step(hash, bits);
     }
     return hash;
 }
@@ -93,7 +93,7 @@ tt_status tti_attention_agree_on_tables(tt_attention *attention)
 {
     int64_t max_min[2] = {INT64_MIN, INT64_MIN}; /* max(hash), max(-1 - hash) over attention ranks; equal iff all are */
     if (attention->role->dp_id >= 0) {
-        uint64_t hash = UINT64_C(14695981039346656037);
+        uint64_t hash = TT_HASH_BEGIN;
         for (int i = 0; i < 2; i++) {
             hash = hash_vector(hash, &attention->cos[i]);
             hash = hash_vector(hash, &attention->sin[i]);

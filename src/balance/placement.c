@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "tutti/hash.h"
 #include "tutti/plan.h"
 
 /* How far the shares of one expert may be from 1: they are floats, at most one per group. */
@@ -94,35 +95,25 @@ void tt_placement_destroy(tt_placement **placement)
 
 /* ---- hash ---- */
 
-/* FNV-1a, 64 bits, over the bytes of a value, lowest first: equal on every machine. */
-static uint64_t hash_value(uint64_t hash, uint64_t bits)
-{
-    const uint64_t prime = UINT64_C(1099511628211);
-    for (int i = 0; i < 8; i++) {
-        hash = (hash ^ (bits >> (8 * i) & 0xff)) * prime;
-    }
-    return hash;
-}
-
 uint64_t tt_placement_hash(const tt_placement *p)
 {
-    uint64_t hash = UINT64_C(14695981039346656037);
-    hash = hash_value(hash, (uint64_t)p->L);
-    hash = hash_value(hash, (uint64_t)p->E);
-    hash = hash_value(hash, (uint64_t)p->n_groups);
-    hash = hash_value(hash, (uint64_t)p->slots_per_group);
-    hash = hash_value(hash, p->epoch);
+    uint64_t hash = TT_HASH_BEGIN;
+    hash = tt_hash_u64(hash, (uint64_t)p->L);
+    hash = tt_hash_u64(hash, (uint64_t)p->E);
+    hash = tt_hash_u64(hash, (uint64_t)p->n_groups);
+    hash = tt_hash_u64(hash, (uint64_t)p->slots_per_group);
+    hash = tt_hash_u64(hash, p->epoch);
     for (int64_t i = 0; i < p->L * n_slots(p); i++) {
-        hash = hash_value(hash, (uint64_t)p->expert_of_slot[i]);
+        hash = tt_hash_u64(hash, (uint64_t)p->expert_of_slot[i]);
     }
     for (int64_t i = 0; i <= p->L * p->E; i++) {
-        hash = hash_value(hash, (uint64_t)p->replica_begin[i]);
+        hash = tt_hash_u64(hash, (uint64_t)p->replica_begin[i]);
     }
     for (int64_t i = 0; i < p->replica_begin[p->L * p->E]; i++) {
         uint32_t share_bits;
         memcpy(&share_bits, &p->replica_share[i], sizeof(share_bits));
-        hash = hash_value(hash, (uint64_t)p->replica_slot[i]);
-        hash = hash_value(hash, share_bits);
+        hash = tt_hash_u64(hash, (uint64_t)p->replica_slot[i]);
+        hash = tt_hash_u64(hash, share_bits);
     }
     return hash;
 }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "tutti/hash.h"
 #include "tutti/log.h"
 #include "topology_internal.h"
 
@@ -305,14 +306,10 @@ tt_status tt_topology_restrict(tt_topology *topology, const char *cpu_list)
 
 uint64_t tt_topology_mask_hash(const tt_topology *topology)
 {
-    /* FNV-1a over the indices of the allowed CPUs. */
-    const uint64_t offset_basis = 0xcbf29ce484222325u, prime = 0x100000001b3u;
-    uint64_t hash = offset_basis;
+    uint64_t hash = TT_HASH_BEGIN; /* of the indices of the allowed CPUs */
     for (int cpu = hwloc_bitmap_first(topology->mask); cpu >= 0;
          cpu = hwloc_bitmap_next(topology->mask, cpu)) {
-        for (int shift = 0; shift < 32; shift += 8) {
-            hash = (hash ^ ((uint32_t)cpu >> shift & 0xff)) * prime;
-        }
+        hash = tt_hash_value(hash, (uint64_t)cpu, 4);
     }
     return hash;
 }

@@ -15,6 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "tutti/comm_mpi.h"
+#include "tutti/hash.h"
 #include "tutti/log.h"
 #include "text_in.h"
 
@@ -74,16 +75,6 @@ static void sleep_ms(int ms)
     nanosleep(&time, NULL);
 }
 
-/* FNV-1a, 64 bits. */
-static uint64_t hash_bytes(uint64_t hash, const void *data, size_t n)
-{
-    const unsigned char *byte = data;
-    for (size_t i = 0; i < n; i++) {
-        hash = (hash ^ byte[i]) * UINT64_C(0x100000001b3);
-    }
-    return hash;
-}
-
 /* Equal on all processes of one running kernel; 0 if the kernel does not tell. */
 static uint64_t machine_hash(void)
 {
@@ -93,7 +84,7 @@ static uint64_t machine_hash(void)
     if (file) {
         size_t n = fread(id, 1, sizeof(id), file);
         if (n > 0) {
-            hash = hash_bytes(UINT64_C(0xcbf29ce484222325), id, n);
+            hash = tt_hash_bytes(TT_HASH_BEGIN, id, n);
         }
         fclose(file);
     }

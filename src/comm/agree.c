@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "tutti/hash.h"
 
 /* ---- waiting for one request ---- */
 
@@ -191,18 +192,6 @@ tt_status tt_world_max_i64(tt_world *world, int64_t *values, int n)
 
 /* ---- agreement ---- */
 
-/* FNV-1a, 64 bits. Finds accidents, not attacks. Source: RFC draft-eastlake-fnv. */
-static uint64_t hash_bytes(const void *data, size_t bytes)
-{
-    static const uint64_t basis = 0xcbf29ce484222325u, prime = 0x100000001b3u;
-    const unsigned char *p = data;
-    uint64_t h = basis;
-    for (size_t i = 0; i < bytes; i++) {
-        h = (h ^ p[i]) * prime;
-    }
-    return h;
-}
-
 /* One small reduction if all is well; else a second one finds the lowest rank that has the worst status, which sends its message. */
 tt_status tt_world_agree(tt_world *world, tt_status mine)
 {
@@ -211,7 +200,7 @@ tt_status tt_world_agree(tt_world *world, tt_status mine)
     }
     char text[TT_STATUS_MESSAGE_BYTES];
     snprintf(text, sizeof(text), "%s", mine == TT_OK ? "" : tt_status_message());
-    int64_t key = (int64_t)(hash_bytes(text, strlen(text)) >> 1);
+    int64_t key = (int64_t)(tt_hash_bytes(TT_HASH_BEGIN, text, strlen(text)) >> 1);
     /* Maxima of a value and of its negative: they cancel if all ranks have the same. */
     int64_t both[4] = {-(int64_t)mine, (int64_t)mine, key, -key};
     TT_TRY(tt_world_max_i64(world, both, 4));
@@ -235,7 +224,7 @@ tt_status tt_world_agree(tt_world *world, tt_status mine)
 
 tt_status tt_world_check_equal(tt_world *world, const char *what, const void *data, size_t bytes)
 {
-    int64_t key[2] = {(int64_t)bytes, (int64_t)(hash_bytes(data, bytes) >> 1)};
+    int64_t key[2] = {(int64_t)bytes, (int64_t)(tt_hash_bytes(TT_HASH_BEGIN, data, bytes) >> 1)};
     int64_t first[2] = {key[0], key[1]};
     TT_TRY(bcast(world, "a comparison", first, sizeof(first), 0));
     bool differs = first[0] != key[0] || first[1] != key[1];

@@ -3,14 +3,11 @@
  * many, one at a time). */
 #include "model_internal.h"
 #include <string.h>
+#include "tutti/hash.h"
 
-/* FNV-1a over one value. */
 static void mix(uint64_t *hash, uint64_t value)
 {
-    for (int i = 0; i < 8; i++) {
-        *hash = (*hash ^ (value & 0xff)) * UINT64_C(0x100000001b3);
-        value >>= 8;
-    }
+    *hash = tt_hash_u64(*hash, value);
 }
 
 static void mix_float(uint64_t *hash, float value)
@@ -113,7 +110,7 @@ static void mix_layer(uint64_t *hash, const tt_layer *layer)
 uint64_t tt_model_hash(const tt_model *model)
 {
     const tt_arch *a = &model->arch;
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    uint64_t hash = TT_HASH_BEGIN;
     int64_t n_layers = a->L + a->n_mtp;
     mix_integers(&hash, a);
     mix_reals(&hash, a);

@@ -7,6 +7,7 @@
 #include "source.h"
 #include <stdlib.h>
 #include <string.h>
+#include "tutti/hash.h"
 
 enum {
     SMALL_BYTES = 1 << 20, /* a rectangle within so few bytes is read with what lies around it */
@@ -580,7 +581,7 @@ const char *tt_model_tensor_file(const tt_model *model, const tt_tensor *tensor)
 static uint64_t hash_values(uint64_t hash, const uint64_t *values, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        hash = (hash ^ values[i]) * UINT64_C(0x100000001b3); /* FNV-1a, a value at a time */
+        hash = tt_hash_step(hash, values[i]);
     }
     return hash;
 }
@@ -598,7 +599,7 @@ uint64_t tt_tensor_hash(const tt_tensor *tensor)
                                (uint64_t)s->file_rows,  (uint64_t)s->file_cols,  (uint64_t)s->transposed, (uint64_t)s->map,
                                (uint64_t)s->plane_rows, (uint64_t)s->scale_rows, (uint64_t)s->flip,       (uint64_t)s->zero_add,
                                (uint64_t)s->zeros_even, s->block ? (uint64_t)s->block->id + 1 : 0,   (uint64_t)s->scale_first};
-    uint64_t hash = hash_values(UINT64_C(0xcbf29ce484222325), values, sizeof(values) / sizeof(values[0]));
+    uint64_t hash = hash_values(TT_HASH_BEGIN, values, sizeof(values) / sizeof(values[0]));
     hash = hash_format(hash, &s->format);
     hash = hash_format(hash, &s->stored);
     for (int i = 0; i < TTI_PARTS; i++) {

@@ -19,6 +19,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include "tutti/hash.h"
 #include "tutti/stream.h"
 #include "plan_internal.h"
 
@@ -528,17 +529,6 @@ void tt_layout_destroy(tt_layout **layout)
 
 /* ---- hash ---- */
 
-/* FNV-1a, 64 bits, over the bytes of a value, lowest first: equal on every machine. */
-static uint64_t hash_value(uint64_t hash, int64_t value)
-{
-    const uint64_t prime = UINT64_C(1099511628211);
-    uint64_t bits = (uint64_t)value;
-    for (int i = 0; i < 8; i++) {
-        hash = (hash ^ (bits >> (8 * i) & 0xff)) * prime;
-    }
-    return hash;
-}
-
 /* Field by field, for padding has no value. `why` is left out: it tells how a layout was found, and
  * the same layout may be found in two ways. */
 uint64_t tt_layout_hash(const tt_layout *layout)
@@ -561,16 +551,16 @@ uint64_t tt_layout_hash(const tt_layout *layout)
                             layout->wire,
                             layout->wire_back,
                             layout->kv};
-    uint64_t hash = UINT64_C(14695981039346656037);
+    uint64_t hash = TT_HASH_BEGIN;
     for (size_t i = 0; i < sizeof(head) / sizeof(head[0]); i++) {
-        hash = hash_value(hash, head[i]);
+        hash = tt_hash_u64(hash, (uint64_t)head[i]);
     }
     for (int rank = 0; rank < layout->n_ranks; rank++) {
         const tt_rank_role *r = &layout->role[rank];
         const int64_t role[] = {r->node,       r->dp_id,    r->tp_id,    r->group_id, r->etp_id,
                                 r->head_begin, r->head_end, r->kv_begin, r->kv_end};
         for (size_t i = 0; i < sizeof(role) / sizeof(role[0]); i++) {
-            hash = hash_value(hash, role[i]);
+            hash = tt_hash_u64(hash, (uint64_t)role[i]);
         }
     }
     /* attention_rank and expert_rank follow from the roles. */
