@@ -127,84 +127,119 @@ static tt_status make_buffers(tt_moe *moe, int node, bool has_moe, bool has_dens
 
 /* ---- exchange and gathers ---- */
 
-static tt_status make_exchange(tt_moe *moe)
+/* What tt_exchange_create reads, as arrays that live through it. Owned parts: all arrays. */
+typedef struct exchange_lists {
+    int *source, *owner; /* source[n_sources], owner[n_owners]: ranks, ascending */
+    int n_sources, n_owners;
+    int64_t *columns; /* columns[etp + 1]: where each part of an expert's output begins */
+    int64_t n_slots;
+    int32_t *rank, *local;  /* rank[n_slots][etp], local[n_slots]: who serves a slot, and its number there */
+    bool *attends, *serves; /* [n_ranks] */
+} exchange_lists;
+
+static void lists_fini(exchange_lists *lists)
+{
+    free(lists->source);
+    free(lists->owner);
+    free(lists->columns);
+    free(lists->rank);
+    free(lists->local);
+    free(lists->attends);
+    free(lists->serves);
+}
+
+/* Local. Whatever it returns, lists_fini frees what is there. */
+static tt_status lists_init(const tt_moe *moe, exchange_lists *lists)
 {
     const tt_layout *layout = moe->layout;
-    int n_sources = layout->dp * layout->tp, n_owners = layout->n_groups * layout->etp;
     size_t n_ranks = (size_t)layout->n_ranks;
-    int *source = calloc(n_ranks, sizeof(int)), *owner = calloc(n_ranks, sizeof(int));
-    int64_t *columns = calloc((size_t)layout->etp + 1, sizeof(int64_t));
-    int64_t n_slots = moe->placement->slots_per_group * layout->n_groups;
-    size_t n_owner_ranks = (size_t)n_slots * (size_t)layout->etp;
-    int32_t *rank = calloc(n_owner_ranks + 1, sizeof(int32_t));
-    int32_t *local = calloc((size_t)n_slots + 1, sizeof(int32_t));
-    tt_status st = source && owner && columns && rank && local
-                       ? TT_OK
-                       : TT_FAIL(TT_ERR_NOMEM, "no memory for the owner map");
-    st = tt_world_agree(moe->world, st);
-    if (st == TT_OK) {
-        /* The exchange wants ascending lists: mark, then walk. */
-        bool *attends = calloc(2 * n_ranks, sizeof(bool));
-        st = tt_world_agree(moe->world, attends ? TT_OK : TT_FAIL(TT_ERR_NOMEM, "no memory"));
-        if (st == TT_OK) {
-            bool *serves = attends + n_ranks;
-            for (int i = 0; i < n_sources; i++) {
-                attends[layout->attention_rank[i]] = true;
-            }
-            for (int i = 0; i < n_owners; i++) {
-                serves[layout->expert_rank[i]] = true;
-            }
-            for (int r = 0, s = 0, o = 0; r < layout->n_ranks; r++) {
-                if (attends[r]) {
-                    if (r == tt_world_rank(moe->world)) {
-                        moe->own_source_id = (int32_t)s;
-                    }
-                    source[s++] = r;
-                }
-                if (serves[r]) {
-                    owner[o++] = r;
-                }
-            }
-        }
-        free(attends);
+    *lists = (exchange_lists){.n_sources = layout->dp * layout->tp,
+                              .n_owners = layout->n_groups * layout->etp,
+                              .n_slots = moe->placement->slots_per_group * layout->n_groups};
+    size_t n_slots = (size_t)lists->n_slots;
+    lists->source = calloc(n_ranks, sizeof(*lists->source));
+    lists->owner = calloc(n_ranks, sizeof(*lists->owner));
+    lists->columns = calloc((size_t)layout->etp + 1, sizeof(*lists->columns));
+    lists->rank = calloc(n_slots * (size_t)layout->etp + 1, sizeof(*lists->rank));
+    lists->local = calloc(n_slots + 1, sizeof(*lists->local));
+    lists->attends = calloc(n_ranks, sizeof(*lists->attends));
+    lists->serves = calloc(n_ranks, sizeof(*lists->serves));
+    TT_CHECK(lists->source && lists->owner && lists->columns && lists->rank && lists->local && lists->attends && lists->serves, TT_ERR_NOMEM,
+             "no memory for the owner map");
+    return TT_OK;
+}
+
+/* The exchange wants ascending lists: mark, then walk. */
+static void list_ranks(tt_moe *moe, exchange_lists *lists)
+{
+    const tt_layout *layout = moe->layout;
+    for (int i = 0; i < lists->n_sources; i++) {
+        lists->attends[layout->attention_rank[i]] = true;
     }
-    if (st == TT_OK) {
+    for (int i = 0; i < lists->n_owners; i++) {
+        lists->serves[layout->expert_rank[i]] = true;
+    }
+    for (int r = 0, s = 0, o = 0; r < layout->n_ranks; r++) {
+        if (lists->attends[r]) {
+            if (r == tt_world_rank(moe->world)) {
+                moe->own_source_id = (int32_t)s;
+            }
+            lists->source[s++] = r;
+        }
+        if (lists->serves[r]) {
+            lists->owner[o++] = r;
+        }
+    }
+}
+
+static void list_slots(const tt_moe *moe, exchange_lists *lists)
+{
+    const tt_layout *layout = moe->layout;
+    int64_t per_group = moe->placement->slots_per_group;
+    for (int part = 0; part < layout->etp; part++) {
+        tt_layout_columns(moe->H, layout->etp, part, &lists->columns[part], &lists->columns[part + 1]);
+    }
+    for (int64_t s = 0; s < lists->n_slots; s++) {
+        lists->local[s] = (int32_t)(s % per_group);
         for (int part = 0; part < layout->etp; part++) {
-            tt_layout_columns(moe->H, layout->etp, part, &columns[part], &columns[part + 1]);
-        }
-        for (int64_t s = 0; s < n_slots; s++) {
-            int64_t group = s / moe->placement->slots_per_group;
-            local[s] = (int32_t)(s % moe->placement->slots_per_group);
-            for (int part = 0; part < layout->etp; part++) {
-                rank[s * layout->etp + part] = layout->expert_rank[group * layout->etp + part];
-            }
-        }
-        tt_exchange_params params = {0};
-        params.H = moe->H;
-        params.K = moe->K;
-        params.max_tokens = layout->max_rows_rank;
-        params.n_handles = layout->n_handles;
-        params.wire = layout->wire;
-        params.wire_back = layout->wire_back;
-        params.source = source;
-        params.n_sources = n_sources;
-        params.owner = owner;
-        params.n_owners = n_owners;
-        params.width = layout->etp;
-        params.back_columns = columns;
-        params.weights_travel = moe->arch->router.weight_on_input;
-        st = tt_exchange_create(moe->world, &params, &moe->exchange);
-        if (st == TT_OK) {
-            tt_owner_map map = {n_slots, rank, local};
-            st = tt_exchange_set_owners(moe->exchange, &map, moe->placement->epoch);
-            st = tt_world_agree(moe->world, st);
+            lists->rank[s * layout->etp + part] = layout->expert_rank[s / per_group * layout->etp + part];
         }
     }
-    free(source);
-    free(owner);
-    free(columns);
-    free(rank);
-    free(local);
+}
+
+/* Collective on the world, once all ranks have their lists. */
+static tt_status create_exchange(tt_moe *moe, const exchange_lists *lists)
+{
+    const tt_layout *layout = moe->layout;
+    tt_exchange_params params = {0};
+    params.H = moe->H;
+    params.K = moe->K;
+    params.max_tokens = layout->max_rows_rank;
+    params.n_handles = layout->n_handles;
+    params.wire = layout->wire;
+    params.wire_back = layout->wire_back;
+    params.source = lists->source;
+    params.n_sources = lists->n_sources;
+    params.owner = lists->owner;
+    params.n_owners = lists->n_owners;
+    params.width = layout->etp;
+    params.back_columns = lists->columns;
+    params.weights_travel = moe->arch->router.weight_on_input;
+    TT_TRY(tt_exchange_create(moe->world, &params, &moe->exchange));
+    tt_owner_map map = {lists->n_slots, lists->rank, lists->local};
+    return tt_world_agree(moe->world, tt_exchange_set_owners(moe->exchange, &map, moe->placement->epoch));
+}
+
+static tt_status make_exchange(tt_moe *moe)
+{
+    exchange_lists lists;
+    tt_status st = tt_world_agree(moe->world, lists_init(moe, &lists));
+    if (st == TT_OK) {
+        list_ranks(moe, &lists);
+        list_slots(moe, &lists);
+        st = create_exchange(moe, &lists);
+    }
+    lists_fini(&lists);
     return st;
 }
 
