@@ -13,7 +13,7 @@
 #include <unistd.h>
 #include "tutti/log.h"
 
-static const size_t HUGE_BYTES = (size_t)2 << 20;
+static const size_t HUGE_BYTES = TT_SHARED_HUGE_BYTES;
 
 /* Maps fd at a multiple of a huge page. */
 static tt_status map(const char *what, int fd, int protection, tt_shared_memory *memory)
@@ -81,18 +81,32 @@ tt_status tt_shared_memory_init(const char *what, size_t bytes, tt_shared_memory
     return TT_OK;
 }
 
-tt_status tt_shared_memory_open(const char *what, long pid, int fd, size_t bytes, tt_shared_memory *memory)
+tt_status tt_shared_memory_get_name(const tt_shared_memory *memory, tt_shared_memory_name *name_out)
+{
+    struct stat info;
+    TT_CHECK(fstat(memory->fd, &info) == 0, TT_ERR_UNSUPPORTED, "shared memory cannot be named: %s", strerror(errno));
+    *name_out = (tt_shared_memory_name){.pid = (int64_t)getpid(),
+                                        .fd = memory->fd,
+                                        .bytes = memory->bytes,
+                                        .device = (uint64_t)info.st_dev,
+                                        .inode = (uint64_t)info.st_ino};
+    return TT_OK;
+}
+
+tt_status tt_shared_memory_open(const char *what, const tt_shared_memory_name *name, tt_shared_memory *memory)
 {
     char path[64];
     struct stat info;
-    *memory = (tt_shared_memory){.fd = -1, .bytes = bytes};
-    snprintf(path, sizeof(path), "/proc/%ld/fd/%d", pid, fd);
-    int other = open(path, O_RDONLY | O_CLOEXEC);
-    TT_CHECK(other >= 0, TT_ERR_UNSUPPORTED, "%s: memory of process %ld cannot be opened: %s", what, pid, strerror(errno));
-    /* In another process name space the number may be somebody else's. */
-    tt_status st = fstat(other, &info) == 0 && (size_t)info.st_size == bytes
-                       ? map(what, other, PROT_READ, memory)
-                       : TT_FAIL(TT_ERR_UNSUPPORTED, "%s: process %ld is another one here", what, pid);
+    long long pid = (long long)name->pid;
+    *memory = (tt_shared_memory){.fd = -1, .bytes = (size_t)name->bytes};
+    snprintf(path, sizeof(path), "/proc/%lld/fd/%lld", pid, (long long)name->fd);
+    /* In another process name space the number is somebody else's: perhaps of a terminal or a pipe, at which opening must not wait. */
+    int other = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    TT_CHECK(other >= 0, TT_ERR_UNSUPPORTED, "%s: memory of process %lld cannot be opened: %s", what, pid, strerror(errno));
+    bool is_it = fstat(other, &info) == 0 && (uint64_t)info.st_size == name->bytes && (uint64_t)info.st_ino == name->inode &&
+                 (uint64_t)info.st_dev == name->device;
+    tt_status st = is_it ? map(what, other, PROT_READ, memory)
+                         : TT_FAIL(TT_ERR_UNSUPPORTED, "%s: process %lld is another one here: process name spaces differ", what, pid);
     close(other);
     return st;
 }

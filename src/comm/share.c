@@ -3,11 +3,8 @@
 #include "comm_internal.h"
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include "tutti/share.h"
 #include "tutti/shared_memory.h"
-
-enum { HUGE_ALIGN = 2 << 20 };
 
 typedef struct share_slot {
     _Atomic uint64_t key; /* 0: free */
@@ -19,8 +16,8 @@ typedef struct share_slot {
 
 /* What a member must know of another's arena. */
 typedef struct arena_card {
-    int64_t takes_part, pid, fd;
-    uint64_t bytes;
+    int64_t takes_part;
+    tt_shared_memory_name arena;
 } arena_card;
 
 struct tt_share {
@@ -36,15 +33,10 @@ struct tt_share {
 
 /* ---- claims ---- */
 
-static size_t align_for(size_t bytes)
-{
-    return bytes >= HUGE_ALIGN ? HUGE_ALIGN : TT_CACHE_LINE;
-}
-
 /* Takes the next piece of this rank's arena. */
 static tt_status take(tt_share *share, size_t bytes, size_t *offset_out)
 {
-    size_t align = align_for(bytes), offset = (share->used_bytes + align - 1) / align * align;
+    size_t align = tt_shared_alignment(bytes), offset = (share->used_bytes + align - 1) / align * align;
     TT_CHECK(bytes <= share->arena[share->me].bytes && offset <= share->arena[share->me].bytes - bytes, TT_ERR_CAPACITY,
              "shared weights: %zu bytes do not fit an arena of %zu", bytes, share->arena[share->me].bytes);
     share->used_bytes = offset + bytes;
@@ -135,7 +127,7 @@ static tt_status map_arenas(tt_share *share, const arena_card *card)
             share->arena[m] = mine;
             share->arena[world->n_peers] = (tt_shared_memory){.fd = -1};
         } else {
-            TT_TRY(tt_shared_memory_open("shared weights", (long)card[rank].pid, (int)card[rank].fd, card[rank].bytes, &share->arena[m]));
+            TT_TRY(tt_shared_memory_open("shared weights", &card[rank].arena, &share->arena[m]));
         }
     }
     return TT_OK;
@@ -144,7 +136,7 @@ static tt_status map_arenas(tt_share *share, const arena_card *card)
 static tt_status open_share(tt_share *share, bool takes_part, size_t arena_bytes, size_t n_keys)
 {
     tt_world *world = share->world;
-    arena_card mine = {.takes_part = takes_part, .pid = (int64_t)getpid(), .fd = -1};
+    arena_card mine = {.takes_part = takes_part};
     arena_card *card = calloc((size_t)world->size, sizeof(*card));
     share->member = calloc((size_t)world->n_peers, sizeof(*share->member));
     share->arena = calloc((size_t)world->n_peers + 1, sizeof(*share->arena)); /* the last: mine, until its place is known */
@@ -152,8 +144,7 @@ static tt_status open_share(tt_share *share, bool takes_part, size_t arena_bytes
     if (st == TT_OK && takes_part) {
         tt_shared_memory *arena = &share->arena[world->n_peers];
         st = tt_shared_memory_init("shared weights", arena_bytes, arena);
-        mine.fd = arena->fd;
-        mine.bytes = arena->bytes;
+        st = st == TT_OK ? tt_shared_memory_get_name(arena, &mine.arena) : st;
     }
     st = tt_world_agree(world, st);
     if (st == TT_OK) {
