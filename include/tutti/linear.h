@@ -5,6 +5,7 @@
  * Threads: run from one thread at a time per stream. MPI: none. */
 #ifndef TUTTI_LINEAR_H
 #define TUTTI_LINEAR_H
+#include <stdbool.h>
 #include <stdint.h>
 #include "tutti/status.h"
 #include "tutti/stream.h"
@@ -16,11 +17,14 @@ typedef struct tt_linear {
     int64_t N, K;   /* outputs, inputs */
     void *panels;   /* owned unless borrowed */
     size_t bytes;   /* of panels */
+    bool is_borrowed; /* panels are another object's, which outlives this; most ranks may only read them */
     float *bias;    /* bias[N], owned; NULL = none */
 } tt_linear;
 
 /* Allocates for w[N][K] on NUMA node `node`; contents undefined. */
 TT_API tt_status tt_linear_init(tt_linear *linear, const char *what, const ttk_format *format, int64_t N, int64_t K, int node);
+/* w[N][K] in memory that belongs to somebody else: panels[ttk_packed_bytes(format, N, K)], 64-byte aligned. */
+TT_API void tt_linear_borrow(tt_linear *linear, const ttk_format *format, int64_t N, int64_t K, void *panels);
 TT_API void tt_linear_fini(tt_linear *linear);
 /* Bytes that one product reads. */
 static inline uint64_t tt_linear_bytes(const tt_linear *linear)

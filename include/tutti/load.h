@@ -20,6 +20,12 @@ typedef struct tt_load_relay {
     void (*fail)(void *arg, tt_status st);
 } tt_load_relay;
 
+/* Where the ranks of a node hold once what several of them want, as a function over the comm room's share (share.h says what it does). */
+typedef struct tt_load_share {
+    void *arg;
+    tt_status (*claim)(void *arg, uint64_t key, size_t bytes, void **memory_out, bool *fill_out);
+} tt_load_share;
+
 /* How packed elements are stored, where from, and what has been done so far. */
 typedef struct tt_load_params {
     const tt_model *model;
@@ -27,11 +33,13 @@ typedef struct tt_load_params {
     int node;           /* NUMA node for the packed form */
     tt_stream *compute; /* unpacks and packs in parallel; NULL = the caller alone */
     const tt_load_relay *relay; /* NULL: this rank reads alone */
-    bool alone;            /* what follows is wanted by this rank only (its experts): the relay is not used */
+    const tt_load_share *share; /* NULL: all that this rank loads is its own. Else matrices are read only after the ranks have agreed that loading is over */
+    bool alone;            /* what follows is wanted by this rank only (its experts): relay and share are not used */
     uint64_t read_bytes;   /* counts what was read from files, */
     uint64_t alone_bytes;  /* of it with `alone`, */
-    uint64_t packed_bytes; /* and what was made of it */
-    void (*progress)(void *arg, uint64_t packed_bytes); /* called after each piece; may be NULL */
+    uint64_t packed_bytes; /* and what was made of it; */
+    uint64_t borrowed_bytes; /* what other ranks made for this one too */
+    void (*progress)(void *arg, uint64_t done_bytes); /* called after each piece with packed and borrowed ones; may be NULL */
     void *progress_arg;
     void *buffer;        /* one piece of a file, and what each thread needs for one panel; kept from call to call, */
     size_t buffer_bytes; /* given back by tt_load_end */
@@ -57,14 +65,28 @@ typedef struct tt_load_target {
 /* Fills all targets of one tensor, target[n_targets], in one walk over it; ascending, without overlap. n_targets may be 0 where others of a relay have
  * some. Reads in pieces: one thread fetches some MiB, all threads unpack and pack them, so that beside the packed form one piece and a panel for
  * each thread are held.
- * Errors: TT_ERR_IO, TT_ERR_FILE, TT_ERR_NOMEM; through a relay also other ranks' errors, TT_ERR_PEER, TT_ERR_TIMEOUT. On error all are empty. */
+ * Errors: TT_ERR_IO, TT_ERR_FILE, TT_ERR_NOMEM; through a relay or a share also other ranks' errors, TT_ERR_PEER, TT_ERR_TIMEOUT, TT_ERR_CAPACITY. On
+ * error all are empty. */
 TT_API tt_status tt_load_linears(tt_load_params *params, const tt_tensor *tensor, const tt_load_target *target, int n_targets);
 /* The same for one target, not transposed. */
 TT_API tt_status tt_load_linear(tt_load_params *params, const tt_tensor *tensor, int64_t row, int64_t n_rows, tt_linear *linear);
 /* Tells the system that these rows will be loaded soon, so that it may read them while others are packed. */
 TT_API void tt_load_will_need(const tt_load_params *params, const tt_tensor *tensor, int64_t row, int64_t n_rows);
-/* All rows, unpacked, into buffer[ttk_unpacked_bytes(&tensor->format, rows, cols)]. */
-TT_API tt_status tt_load_rows(tt_load_params *params, const tt_tensor *tensor, void *buffer, ttk_unpacked *rows_out);
+/* All rows of a tensor, unpacked: a table whose rows are looked up. Visible body; all-zero is empty. */
+typedef struct tt_table {
+    ttk_format format;
+    ttk_unpacked rows; /* in memory */
+    void *memory;      /* owned unless borrowed, as a tt_linear's panels */
+    size_t bytes;
+    bool is_borrowed;
+} tt_table;
+/* Errors as tt_load_linears. */
+TT_API tt_status tt_load_table(tt_load_params *params, const tt_tensor *tensor, tt_table *table);
+TT_API void tt_table_fini(tt_table *table);
+/* What a piece of memory is to hold, for ranks that share it: rows [row, row + n_rows) of a tensor, as `form`, in a format. */
+typedef enum tt_load_form { TT_LOAD_PACKED, TT_LOAD_TRANSPOSED, TT_LOAD_TABLE } tt_load_form;
+/* Equal for equal contents, else different; never 0. Equal on all ranks that opened the same model. */
+TT_API uint64_t tt_load_share_key(const tt_tensor *tensor, const ttk_format *format, tt_load_form form, int64_t row, int64_t n_rows);
 /* Elements [begin, begin + n) of a vector as float, allocated with tt_memory_alloc (n * 4 bytes); NULL for a tensor without a name, or n = 0. */
 TT_API tt_status tt_load_vector(tt_load_params *params, const tt_tensor *tensor, int64_t begin, int64_t n, float **vector_out);
 /* Returns st; if it is an error, whoever waits for this rank in the relay gets it too. To be called with what loading ended with, before ranks agree on it. */

@@ -19,9 +19,22 @@ tt_status tt_linear_init(tt_linear *linear, const char *what, const ttk_format *
     return TT_OK;
 }
 
+void tt_linear_borrow(tt_linear *linear, const ttk_format *format, int64_t N, int64_t K,
+                      void *panels)
+{
+    *linear = (tt_linear){.format = *format,
+                          .N = N,
+                          .K = K,
+                          .panels = panels,
+                          .bytes = ttk_packed_bytes(format, N, K),
+                          .is_borrowed = true};
+}
+
 void tt_linear_fini(tt_linear *linear)
 {
-    tt_memory_free(linear->panels, linear->bytes);
+    if (!linear->is_borrowed) {
+        tt_memory_free(linear->panels, linear->bytes);
+    }
     tt_memory_free(linear->bias, (size_t)linear->N * sizeof(float));
     memset(linear, 0, sizeof(*linear));
 }

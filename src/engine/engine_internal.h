@@ -112,10 +112,7 @@ struct tt_engine {
     tt_moe *moe;
     tt_gather *row_gather; /* TP group: dealt rows, logits, tokens */
     /* weights of the trunk */
-    void *embedding;       /* [V][H], unpacked: as the numbers lie in the file */
-    ttk_unpacked embedding_rows; /* in it */
-    ttk_format embedding_format;
-    size_t embedding_bytes;
+    tt_table embedding;    /* [V][H], unpacked: as the numbers lie in the file */
     tti_norm *attention_norm, *ffn_norm; /* [L] */
     tti_norm final_norm;
     tt_linear head;        /* columns of this TP rank */

@@ -7,10 +7,7 @@
 static tt_status load_embedding(tt_engine *engine, tt_load_params *load)
 {
     tt_tensor tensor = tt_model_tensor(load->model, TT_ROLE_EMBED, 0, 0);
-    engine->embedding_format = tensor.format;
-    engine->embedding_bytes = ttk_unpacked_bytes(&tensor.format, tensor.rows, tensor.cols);
-    TT_TRY(tt_memory_alloc(tensor.name, engine->embedding_bytes, load->node, &engine->embedding));
-    return tt_load_rows(load, &tensor, engine->embedding, &engine->embedding_rows);
+    return tt_load_table(load, &tensor, &engine->embedding);
 }
 
 /* The bias's role follows the weight's. */
@@ -94,7 +91,7 @@ static void free_norm(const tt_engine *engine, tti_norm *norm)
 
 void tti_trunk_free(tt_engine *engine)
 {
-    tt_memory_free(engine->embedding, engine->embedding_bytes);
+    tt_table_fini(&engine->embedding);
     for (int64_t l = 0; l < engine->arch->L; l++) {
         if (engine->attention_norm) {
             free_norm(engine, &engine->attention_norm[l]);
@@ -124,9 +121,9 @@ typedef struct row_task {
 /* Row `row` of the unpacked rows, as rows of one. */
 static ttk_unpacked embedding_row(const tt_engine *engine, int64_t row)
 {
-    const ttk_format *format = &engine->embedding_format;
+    const ttk_format *format = &engine->embedding.format;
     int64_t H = engine->arch->H;
-    ttk_unpacked rows = engine->embedding_rows, one = rows;
+    ttk_unpacked rows = engine->embedding.rows, one = rows;
     one.code = (const unsigned char *)rows.code + (size_t)(row * H) * ttk_dtype_bytes(format->code);
     if (ttk_format_is_plain(format)) {
         return one;
@@ -158,12 +155,12 @@ static void embed_part(void *arg, int thread_id, int n_threads)
     for (int64_t t = begin; t < end; t++) {
         float *y = task->y + t * H;
         ttk_unpacked row = embedding_row(engine, task->token[t]);
-        if (engine->embedding_format.code == TTK_BF16) {
+        if (engine->embedding.format.code == TTK_BF16) {
             ttk.bf16_to_f32(y, row.code, H);
-        } else if (engine->embedding_format.code == TTK_F32) {
+        } else if (engine->embedding.format.code == TTK_F32) {
             memcpy(y, row.code, (size_t)H * sizeof(float));
         } else {
-            ttk_unpacked_to_f32(&engine->embedding_format, &row, 1, H, y);
+            ttk_unpacked_to_f32(&engine->embedding.format, &row, 1, H, y);
         }
         for (int64_t h = 0; scale != 1.0f && h < H; h++) {
             y[h] *= scale;
@@ -176,7 +173,7 @@ void tti_trunk_embed(tt_engine *engine, const int32_t *token, int64_t T, float *
     tt_span span = tt_span_begin(TT_PHASE_EMBED, "embed");
     row_task task = {engine, token, NULL, NULL, x, T};
     tt_stream_run(engine->compute, "embed", embed_part, &task);
-    uint64_t bytes = (uint64_t)T * (engine->embedding_bytes / (uint64_t)engine->arch->V);
+    uint64_t bytes = (uint64_t)T * (engine->embedding.bytes / (uint64_t)engine->arch->V);
     engine->trunk_bytes_read += bytes;
     tt_span_end(&span, bytes);
 }

@@ -6,12 +6,16 @@
  * piece and end in a later one: it is gathered in memory of its own until it is whole. So nothing but the packed form is ever whole in memory.
  * A row's result does not depend on the piece or the unit that it came with: any split of rows over ranks gives the same bits. */
 #include "tutti/load.h"
+#include <stdlib.h>
 #include <string.h>
 #include "requantize.h"
 #include "source.h"
 #include "tutti/memory.h"
 
-enum { STRAIGHT_BYTES = 64 << 20 /* of one read that needs no buffer */ };
+enum {
+    STRAIGHT_BYTES = 64 << 20, /* of one read that needs no buffer */
+    FEW_TARGETS = 4            /* more than these are rare: heads of latent attention */
+};
 
 /* ---- formats ---- */
 
@@ -108,7 +112,7 @@ static void count_read(tt_load_params *params, uint64_t bytes)
 static void tell_progress(const tt_load_params *params, uint64_t more)
 {
     if (params->progress) {
-        params->progress(params->progress_arg, params->packed_bytes + more);
+        params->progress(params->progress_arg, params->packed_bytes + params->borrowed_bytes + more);
     }
 }
 
@@ -430,50 +434,92 @@ static tt_status check_target(const tt_tensor *tensor, const tt_load_target *t, 
     return TT_OK;
 }
 
-static tt_status init_target(const tt_load_params *params, const tt_tensor *tensor, const tt_load_target *t)
+static const tt_load_share *share_of(const tt_load_params *params)
 {
-    ttk_format format;
-    if (!t->transposed) {
-        format = tt_load_format(params->weights, tensor);
-        return tt_linear_init(t->linear, tensor->name, &format, t->n_rows, tensor->cols, params->node);
+    return params->alone ? NULL : params->share;
+}
+
+/* Memory for the target's panels. *fill_out: this rank packs them. */
+static tt_status init_target(const tt_load_params *params, const tt_tensor *tensor, const tt_load_target *t, bool *fill_out)
+{
+    const tt_load_share *share = share_of(params);
+    tt_load_form form = t->transposed ? TT_LOAD_TRANSPOSED : TT_LOAD_PACKED;
+    ttk_format format = t->transposed ? tt_load_format_transposed(params->weights, tensor, t->row, t->n_rows)
+                                      : tt_load_format(params->weights, tensor);
+    int64_t N = t->transposed ? tensor->cols : t->n_rows, K = t->transposed ? t->n_rows : tensor->cols;
+    size_t bytes = ttk_packed_bytes(&format, N, K);
+    *fill_out = true;
+    if (!share || bytes == 0) {
+        return tt_linear_init(t->linear, tensor->name, &format, N, K, params->node);
     }
-    format = tt_load_format_transposed(params->weights, tensor, t->row, t->n_rows);
-    return tt_linear_init(t->linear, tensor->name, &format, tensor->cols, t->n_rows, params->node);
+    void *panels = NULL;
+    *t->linear = (tt_linear){0};
+    TT_TRY(share->claim(share->arg, tt_load_share_key(tensor, &format, form, t->row, t->n_rows), bytes, &panels, fill_out));
+    tt_linear_borrow(t->linear, &format, N, K, panels);
+    return TT_OK;
+}
+
+/* Fills targets that have memory. */
+static tt_status walk_into(tt_load_params *params, const tt_tensor *tensor, const tt_load_target *target, int n_targets)
+{
+    walk w = {.params = params, .tensor = tensor, .target = target, .n_targets = n_targets};
+    size_t work = 0;
+    for (int i = 0; i < n_targets; i++) {
+        size_unit(&target[i], tensor, &w.unpacked_bytes, &work);
+        w.bytes += target[i].linear->bytes;
+        w.n_rows += target[i].n_rows;
+    }
+    w.memory_bytes = w.unpacked_bytes + work;
+    TT_TRY(walk_tensor(&w));
+    params->packed_bytes += w.bytes;
+    return TT_OK;
+}
+
+/* Gives all targets memory; those that this rank fills are put in order into mine[n_targets]. */
+static tt_status init_targets(tt_load_params *params, const tt_tensor *tensor, const tt_load_target *target, int n_targets, tt_load_target *mine,
+                              int *n_mine_out)
+{
+    int n_mine = 0;
+    for (int i = 0; i < n_targets; i++) {
+        bool fill = true;
+        tt_status st = init_target(params, tensor, &target[i], &fill);
+        if (st != TT_OK) {
+            while (i > 0) {
+                tt_linear_fini(target[--i].linear);
+            }
+            return st;
+        }
+        if (fill) {
+            mine[n_mine++] = target[i];
+        } else {
+            params->borrowed_bytes += target[i].linear->bytes;
+        }
+    }
+    *n_mine_out = n_mine;
+    return TT_OK;
 }
 
 tt_status tt_load_linears(tt_load_params *params, const tt_tensor *tensor, const tt_load_target *target, int n_targets)
 {
-    walk w = {.params = params, .tensor = tensor, .target = target, .n_targets = n_targets};
-    size_t work = 0;
     int64_t row = 0;
-    int n_made = 0;
-    tt_status st = TT_OK;
+    int n_mine = 0;
     for (int i = 0; i < n_targets; i++) {
         TT_TRY(check_target(tensor, &target[i], row));
         row = target[i].row + target[i].n_rows;
     }
-    while (st == TT_OK && n_made < n_targets) {
-        const tt_load_target *t = &target[n_made];
-        st = init_target(params, tensor, t);
-        if (st == TT_OK) {
-            size_unit(t, tensor, &w.unpacked_bytes, &work);
-            w.bytes += t->linear->bytes;
-            w.n_rows += t->n_rows;
-            n_made++;
-        }
-    }
-    w.memory_bytes = w.unpacked_bytes + work;
+    tt_load_target few[FEW_TARGETS], *mine = n_targets > FEW_TARGETS ? malloc((size_t)n_targets * sizeof(*mine)) : few;
+    TT_CHECK(mine, TT_ERR_NOMEM, "%s: no memory for %d parts", tensor->name, n_targets);
+    tt_status st = init_targets(params, tensor, target, n_targets, mine, &n_mine);
     if (st == TT_OK) {
-        st = walk_tensor(&w);
-    }
-    if (st != TT_OK) {
-        while (n_made > 0) {
-            tt_linear_fini(target[--n_made].linear);
+        st = walk_into(params, tensor, mine, n_mine);
+        for (int i = 0; st != TT_OK && i < n_targets; i++) {
+            tt_linear_fini(target[i].linear);
         }
-        return tt_status_trace(st, __FILE__, __LINE__, __func__);
     }
-    params->packed_bytes += w.bytes;
-    return TT_OK;
+    if (mine != few) {
+        free(mine);
+    }
+    return st == TT_OK ? TT_OK : tt_status_trace(st, __FILE__, __LINE__, __func__);
 }
 
 tt_status tt_load_linear(tt_load_params *params, const tt_tensor *tensor, int64_t row, int64_t n_rows, tt_linear *linear)
@@ -491,15 +537,46 @@ void tt_load_will_need(const tt_load_params *params, const tt_tensor *tensor, in
 
 /* ---- numbers that stay unpacked ---- */
 
-tt_status tt_load_rows(tt_load_params *params, const tt_tensor *tensor, void *buffer, ttk_unpacked *rows_out)
+/* Memory for a table. *fill_out: this rank fills it. */
+static tt_status init_table(const tt_load_params *params, const tt_tensor *tensor, tt_table *table, bool *fill_out)
 {
-    ttk_unpacked all = ttk_unpacked_in(&tensor->format, tensor->rows, tensor->cols, buffer);
-    walk w = {.params = params, .tensor = tensor, .all = &all, .n_rows = tensor->rows};
-    w.bytes = ttk_unpacked_bytes(&tensor->format, tensor->rows, tensor->cols);
-    TT_TRY(walk_tensor(&w));
-    params->packed_bytes += w.bytes;
-    *rows_out = all;
+    const tt_load_share *share = share_of(params);
+    size_t bytes = ttk_unpacked_bytes(&tensor->format, tensor->rows, tensor->cols);
+    void *memory = NULL;
+    *table = (tt_table){0};
+    *fill_out = true;
+    if (share) {
+        uint64_t key = tt_load_share_key(tensor, &tensor->format, TT_LOAD_TABLE, 0, tensor->rows);
+        TT_TRY(share->claim(share->arg, key, bytes, &memory, fill_out));
+    } else {
+        TT_TRY(tt_memory_alloc(tensor->name, bytes, params->node, &memory));
+    }
+    *table = (tt_table){.format = tensor->format, .memory = memory, .bytes = bytes, .is_borrowed = share != NULL};
+    table->rows = ttk_unpacked_in(&tensor->format, tensor->rows, tensor->cols, memory);
     return TT_OK;
+}
+
+tt_status tt_load_table(tt_load_params *params, const tt_tensor *tensor, tt_table *table)
+{
+    bool fill;
+    TT_TRY(init_table(params, tensor, table, &fill));
+    /* Who borrows walks along without a target. */
+    walk w = {.params = params, .tensor = tensor, .all = fill ? &table->rows : NULL, .n_rows = tensor->rows, .bytes = fill ? table->bytes : 0};
+    tt_status st = walk_tensor(&w);
+    if (st != TT_OK) {
+        tt_table_fini(table);
+        return tt_status_trace(st, __FILE__, __LINE__, __func__);
+    }
+    *(fill ? &params->packed_bytes : &params->borrowed_bytes) += table->bytes;
+    return TT_OK;
+}
+
+void tt_table_fini(tt_table *table)
+{
+    if (!table->is_borrowed) {
+        tt_memory_free(table->memory, table->bytes);
+    }
+    *table = (tt_table){0};
 }
 
 /* All elements as floats: whole[rows * cols]. */

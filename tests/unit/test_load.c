@@ -238,25 +238,193 @@ static void rows_and_vectors_come_through_a_relay(void **state)
     (void)state;
     tt_model *model = open_golden("architectures/deepseek_v3_fp8");
     tt_tensor embed = tt_model_tensor(model, TT_ROLE_EMBED, 0, 0), norm = tt_model_tensor(model, TT_ROLE_FINAL_NORM, 0, 0);
-    tt_load_relay table = table_of(&relay, 4000);
-    tt_load_params params = {.model = model, .node = TT_MEMORY_ANY_NODE, .relay = &table};
-    size_t bytes = ttk_unpacked_bytes(&embed.format, embed.rows, embed.cols);
-    void *got = aligned_alloc(64, (bytes + 63) / 64 * 64), *want = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    tt_load_relay calls = table_of(&relay, 4000);
+    tt_load_params params = {.model = model, .node = TT_MEMORY_ANY_NODE, .relay = &calls};
+    size_t bytes = ttk_unpacked_bytes(&embed.format, embed.rows, embed.cols), before = tt_memory_used_bytes();
+    void *want = aligned_alloc(64, (bytes + 63) / 64 * 64);
     float *vector = NULL, *numbers = malloc((size_t)(norm.rows * norm.cols) * sizeof(float));
     ttk_unpacked rows;
-    assert_true(got && want && numbers);
-    assert_int_equal(tt_load_rows(&params, &embed, got, &rows), TT_OK);
+    tt_table table;
+    assert_true(want && numbers);
+    assert_int_equal(tt_load_table(&params, &embed, &table), TT_OK);
     assert_true(relay.n_pieces > 1);
     assert_int_equal(tt_model_read_rows(model, &embed, 0, embed.rows, want, &rows), TT_OK);
-    assert_memory_equal(got, want, (size_t)(embed.rows * embed.cols) * ttk_dtype_bytes(embed.format.code));
+    assert_memory_equal(table.rows.code, want, (size_t)(embed.rows * embed.cols) * ttk_dtype_bytes(embed.format.code));
     assert_int_equal(tt_load_vector(&params, &norm, 3, 5, &vector), TT_OK);
     assert_int_equal(tt_model_read_f32(model, &norm, 0, norm.rows, numbers), TT_OK);
     assert_memory_equal(vector, numbers + 3, 5 * sizeof(float));
     tt_memory_free(vector, 5 * sizeof(float));
+    tt_table_fini(&table);
     tt_load_end(&params);
-    free(got);
+    assert_int_equal(tt_memory_used_bytes(), before);
     free(want);
     free(numbers);
+    tt_model_close(&model);
+}
+
+/* A share of one process: a list of keys. Two loaders with one share are two ranks of a node. */
+typedef struct lone_share {
+    struct {
+        uint64_t key;
+        size_t bytes;
+        void *memory;
+    } piece[2 * MAX_TARGETS];
+    int n, n_left; /* claims until one fails; 0 = none does */
+} lone_share;
+
+static tt_status claim_piece(void *arg, uint64_t key, size_t bytes, void **memory_out, bool *fill_out)
+{
+    lone_share *share = arg;
+    assert_true(key != 0 && bytes > 0);
+    if (share->n_left > 0 && --share->n_left == 0) {
+        return TT_FAIL(TT_ERR_CAPACITY, "the share is full");
+    }
+    for (int i = 0; i < share->n; i++) {
+        if (share->piece[i].key == key) {
+            assert_int_equal(share->piece[i].bytes, bytes);
+            *memory_out = share->piece[i].memory;
+            *fill_out = false;
+            return TT_OK;
+        }
+    }
+    assert_true(share->n < 2 * MAX_TARGETS);
+    *memory_out = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    assert_non_null(*memory_out);
+    *fill_out = true;
+    share->piece[share->n].key = key;
+    share->piece[share->n].bytes = bytes;
+    share->piece[share->n++].memory = *memory_out;
+    return TT_OK;
+}
+
+static void empty_share(lone_share *share)
+{
+    for (int i = 0; i < share->n; i++) {
+        free(share->piece[i].memory);
+    }
+    *share = (lone_share){0};
+}
+
+/* Rows of a tensor in 2 to MAX_TARGETS targets: as any rank loads them; a second rank with one other cut borrows what is alike, fills the rest. */
+static void expect_shared(const tt_model *model, const tt_tensor *tensor, tt_weight_format weights, bool with_relay)
+{
+    static lone_relay relay;
+    lone_share pieces = {0};
+    tt_load_relay calls = table_of(&relay, 20000);
+    tt_load_share share = {&pieces, claim_piece};
+    tt_load_params params = {.model = model, .weights = weights, .node = TT_MEMORY_ANY_NODE, .relay = with_relay ? &calls : NULL};
+    tt_linear own[MAX_TARGETS], first[MAX_TARGETS], second[MAX_TARGETS];
+    tt_load_target target[MAX_TARGETS], again[MAX_TARGETS];
+    size_t before = tt_memory_used_bytes();
+    int n = cut(tensor, 77, target, own);
+    assert_int_equal(tt_load_linears(&params, tensor, target, n), TT_OK);
+    uint64_t all_bytes = params.packed_bytes;
+    params.share = &share;
+    params.packed_bytes = 0;
+    for (int i = 0; i < n; i++) {
+        target[i].linear = &first[i];
+        again[i] = target[i];
+        again[i].linear = &second[i];
+    }
+    again[n - 1].n_rows -= again[n - 1].n_rows > 1; /* not what the first has */
+    assert_int_equal(tt_load_linears(&params, tensor, target, n), TT_OK);
+    assert_int_equal(params.packed_bytes, all_bytes);
+    assert_int_equal(params.borrowed_bytes, 0);
+    assert_int_equal(tt_load_linears(&params, tensor, again, n), TT_OK);
+    uint64_t of_last = again[n - 1].n_rows < target[n - 1].n_rows ? second[n - 1].bytes : 0;
+    assert_int_equal(params.packed_bytes, all_bytes + of_last);
+    for (int i = 0; i < n; i++) {
+        expect_equal(&first[i], &own[i], tensor->name);
+        bool is_other = i == n - 1 && of_last > 0;
+        assert_true(first[i].bytes == 0 || (second[i].panels == first[i].panels) == !is_other);
+        tt_linear_fini(&second[i]);
+        tt_linear_fini(&first[i]);
+        tt_linear_fini(&own[i]);
+    }
+    tt_load_end(&params);
+    assert_int_equal(tt_memory_used_bytes(), before);
+    empty_share(&pieces);
+}
+
+static void ranks_share_what_is_alike(void **state)
+{
+    static const char *const names[] = {"architectures/deepseek_v3_fp8", "architectures/qwen3_moe_awq", "architectures/deepseek_v2", "gguf/deepseek_v3.gguf"};
+    static const tt_role roles[] = {TT_ROLE_HEAD, TT_ROLE_Q, TT_ROLE_O, TT_ROLE_KV_B, TT_ROLE_GATE};
+    (void)state;
+    for (size_t m = 0; m < sizeof(names) / sizeof(names[0]); m++) {
+        tt_model *model = open_golden(names[m]);
+        for (size_t r = 0; r < sizeof(roles) / sizeof(roles[0]); r++) {
+            tt_tensor tensor = tt_model_tensor(model, roles[r], 0, 0);
+            for (int i = 0; tensor.name && i < 4; i++) {
+                expect_shared(model, &tensor, i & 1 ? TT_WEIGHTS_F32 : TT_WEIGHTS_AUTO, i & 2);
+            }
+        }
+        tt_model_close(&model);
+    }
+}
+
+static void a_table_is_shared_and_experts_are_not(void **state)
+{
+    static lone_relay relay;
+    lone_share pieces = {0};
+    (void)state;
+    tt_model *model = open_golden("architectures/deepseek_v3_fp8");
+    tt_tensor embed = tt_model_tensor(model, TT_ROLE_EMBED, 0, 0), head = tt_model_tensor(model, TT_ROLE_HEAD, 0, 0);
+    tt_load_relay calls = table_of(&relay, 4000);
+    tt_load_share share = {&pieces, claim_piece};
+    tt_load_params params = {.model = model, .node = TT_MEMORY_ANY_NODE, .relay = &calls, .share = &share};
+    tt_table own, first, second;
+    size_t before = tt_memory_used_bytes();
+    params.alone = true;
+    assert_int_equal(tt_load_table(&params, &embed, &own), TT_OK);
+    params.alone = false;
+    assert_int_equal(pieces.n, 0);
+    assert_int_equal(tt_load_table(&params, &embed, &first), TT_OK);
+    assert_int_equal(tt_load_table(&params, &embed, &second), TT_OK);
+    assert_int_equal(pieces.n, 1);
+    assert_true(first.memory == second.memory && first.memory != own.memory && first.bytes == own.bytes);
+    assert_memory_equal(first.memory, own.memory, own.bytes);
+    assert_int_equal(params.borrowed_bytes, own.bytes);
+    assert_int_equal(params.packed_bytes, 2 * own.bytes);
+    /* The same tensor, packed, is something else. */
+    tt_linear linear;
+    assert_int_equal(tt_load_linear(&params, &embed, 0, embed.rows, &linear), TT_OK);
+    assert_int_equal(pieces.n, 2);
+    tt_linear_fini(&linear);
+    tt_table_fini(&own);
+    tt_table_fini(&first);
+    tt_table_fini(&second);
+    /* A claim that fails leaves nothing. */
+    tt_linear parts[2];
+    tt_load_target target[] = {{.row = 0, .n_rows = 32, .linear = &parts[0]}, {.row = 32, .n_rows = 32, .linear = &parts[1]}};
+    pieces.n_left = 2;
+    assert_int_equal(tt_load_linears(&params, &head, target, 2), TT_ERR_CAPACITY);
+    assert_null(parts[0].panels);
+    pieces.n_left = 1;
+    assert_int_equal(tt_load_table(&params, &head, &first), TT_ERR_CAPACITY);
+    assert_null(first.memory);
+    tt_load_end(&params);
+    assert_int_equal(tt_memory_used_bytes(), before);
+    empty_share(&pieces);
+    tt_model_close(&model);
+}
+
+static void keys_tell_parts_apart(void **state)
+{
+    (void)state;
+    tt_model *model = open_golden("architectures/deepseek_v2");
+    tt_tensor q = tt_model_tensor(model, TT_ROLE_O, 0, 0), other = tt_model_tensor(model, TT_ROLE_O, 1, 0);
+    ttk_format f32 = {.code = TTK_F32}, bf16 = {.code = TTK_BF16};
+    const uint64_t keys[] = {tt_load_share_key(&q, &f32, TT_LOAD_PACKED, 0, 32),  tt_load_share_key(&q, &bf16, TT_LOAD_PACKED, 0, 32),
+                             tt_load_share_key(&q, &f32, TT_LOAD_TABLE, 0, 32),   tt_load_share_key(&q, &f32, TT_LOAD_TRANSPOSED, 0, 32),
+                             tt_load_share_key(&q, &f32, TT_LOAD_PACKED, 32, 32), tt_load_share_key(&q, &f32, TT_LOAD_PACKED, 0, 33),
+                             tt_load_share_key(&other, &f32, TT_LOAD_PACKED, 0, 32)};
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+        for (size_t k = 0; k < i; k++) {
+            assert_true(keys[i] != keys[k]);
+        }
+    }
+    assert_true(keys[0] == tt_load_share_key(&q, &f32, TT_LOAD_PACKED, 0, 32));
     tt_model_close(&model);
 }
 
@@ -292,6 +460,9 @@ int main(void)
         cmocka_unit_test(any_walk_gives_the_same_panels),
         cmocka_unit_test(only_matrices_of_products_are_rounded),
         cmocka_unit_test(rows_and_vectors_come_through_a_relay),
+        cmocka_unit_test(ranks_share_what_is_alike),
+        cmocka_unit_test(a_table_is_shared_and_experts_are_not),
+        cmocka_unit_test(keys_tell_parts_apart),
         cmocka_unit_test(errors_of_a_relay_come_back),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
