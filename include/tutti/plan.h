@@ -16,6 +16,15 @@
 
 enum { TT_LAYOUT_MAX_SPLIT = 256 }; /* most ranks that split one group's columns (tp, etp); rooms keep a rectangle for each on the stack */
 
+/* Who holds dense matrices (all weights but those of experts, without norms and biases). */
+typedef enum tt_replicate {
+    TT_REPLICATE_AUTO, /* not decided yet: as NUMA */
+    TT_REPLICATE_NUMA, /* each rank has its own, on its NUMA node */
+    TT_REPLICATE_NODE, /* ranks of a node hold once what several of them want, spread over the NUMA nodes */
+    TT_REPLICATE_COUNT
+} tt_replicate;
+TT_API const char *tt_replicate_name(tt_replicate replicate);
+
 /* How KV is stored; which bits travel. (tt_weight_format is model.h's.) */
 typedef enum tt_wire { TT_WIRE_F32, TT_WIRE_BF16 } tt_wire;
 typedef enum tt_kv_format { TT_KV_F32, TT_KV_BF16 } tt_kv_format;
@@ -40,6 +49,7 @@ typedef struct tt_layout_params {
     tt_weight_format weights;
     tt_wire wire, wire_back;
     tt_kv_format kv;
+    tt_replicate replicate;
 } tt_layout_params;
 
 /* One rank's part. Ids are -1 where the rank lacks the role. */
@@ -67,6 +77,7 @@ typedef struct tt_layout {
     tt_weight_format weights;
     tt_wire wire, wire_back;
     tt_kv_format kv;
+    tt_replicate replicate; /* tt_plan_settle decides what is AUTO */
     char why[256];          /* one line: what was chosen and why */
 } tt_layout;
 
@@ -101,7 +112,9 @@ typedef struct tt_rank_memory {
     uint64_t kv_bytes;       /* pages, and the states of recurrent layers */
     uint64_t exchange_bytes; /* windows and message buffers of all handles */
     uint64_t work_bytes;     /* step workspace */
-    uint64_t total_bytes;
+    uint64_t borrowed_bytes; /* of dense_bytes, what a lower rank of the node holds for this one too (TT_REPLICATE_NODE; when loading, whoever
+                              * comes first holds it: sums over a node are exact) */
+    uint64_t total_bytes;    /* without borrowed_bytes */
 } tt_rank_memory;
 TT_API tt_status tt_plan_memory(const tt_model *model, const tt_layout *layout, int rank, tt_rank_memory *memory_out);
 /* KV bytes per token over all attention layers on one attention rank. */
@@ -111,6 +124,11 @@ TT_API uint64_t tt_plan_state_bytes(const tt_arch *arch, const tt_layout *layout
 /* Refuses a layout that cannot fit: available[n_nodes] bytes on each node, shared by its ranks; 0 = unknown. TT_ERR_FIT names the node,
  * the need, the room, and what would help (more ranks or nodes, less context). */
 TT_API tt_status tt_plan_check_fit(const tt_model *model, const tt_layout *layout, const uint64_t *available_bytes);
+/* Decides what the layout leaves open and checks that it fits. AUTO becomes NUMA if all nodes have room for that (or it is not known), else NODE; why_out[why_bytes]
+ * gets one line that says why it became NODE, else "". Then as tt_plan_check_fit. A pure function: ranks that pass the same decide alike. */
+TT_API tt_status tt_plan_settle(const tt_model *model, tt_layout *layout, const uint64_t *available_bytes, char *why_out, size_t why_bytes);
+/* What a rank can have to hold for its node under TT_REPLICATE_NODE: matrices, and bytes of an arena (share.h) that has room for all of them. */
+TT_API tt_status tt_plan_shared_room(const tt_model *model, const tt_layout *layout, int rank, size_t *n_matrices_out, size_t *arena_bytes_out);
 /* Packed bytes of a matrix [rows][cols] of the checkpoint type under a weight format. */
 TT_API uint64_t tt_plan_packed_bytes(tt_weight_format weights, const ttk_format *stored, int64_t rows, int64_t cols);
 

@@ -387,6 +387,7 @@ static void set_sizes(const tt_arch *arch, const tt_layout_params *p, tt_layout 
     layout->wire = p->wire;
     layout->wire_back = p->wire_back;
     layout->kv = p->kv;
+    layout->replicate = p->replicate;
 }
 
 /* Rows of a step, once dp and tp are known. */
@@ -550,7 +551,8 @@ uint64_t tt_layout_hash(const tt_layout *layout)
                             layout->weights,
                             layout->wire,
                             layout->wire_back,
-                            layout->kv};
+                            layout->kv,
+                            layout->replicate};
     uint64_t hash = TT_HASH_BEGIN;
     for (size_t i = 0; i < sizeof(head) / sizeof(head[0]); i++) {
         hash = tt_hash_u64(hash, (uint64_t)head[i]);

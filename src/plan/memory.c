@@ -1,12 +1,10 @@
-/* memory.c - what each rank will hold, in bytes, before anything is loaded; and the refusal of a
- * layout that cannot fit.
+/* memory.c - what each rank will hold, in bytes, before anything is loaded.
  *
  * Weights and KV follow the loading rules of the engine term by term, so they are exact. Exchange
  * and work space are upper estimates: every message buffer at its largest size, every row of a
  * full step. MTP layers are not counted: they are not loaded. */
 #include "tutti/plan.h"
-#include <inttypes.h>
-#include <stdio.h>
+#include <stdlib.h>
 #include "plan_internal.h"
 #include "tutti/load.h"
 #include "ttk.h"
@@ -17,11 +15,12 @@ typedef struct view {
     const tt_arch *arch;
     const tt_layout *layout;
     const tt_rank_role *role;
+    tti_plan_list *list; /* where its dense matrices are listed; NULL: nowhere */
 } view;
 
 static view view_of(const tt_model *model, const tt_layout *layout, int rank)
 {
-    view v = {model, tt_model_arch(model), layout, &layout->role[rank]};
+    view v = {model, tt_model_arch(model), layout, &layout->role[rank], NULL};
     return v;
 }
 
@@ -34,10 +33,41 @@ uint64_t tt_plan_packed_bytes(tt_weight_format weights, const ttk_format *stored
 
 /* ---- pieces ---- */
 
-/* A packed matrix [rows][cols] stored like the tensor of this role; 0 if the model has no such
+/* Lists a matrix that has any bytes; returns these. */
+static uint64_t listed(const view *v, tti_plan_matrix m)
+{
+    tti_plan_list *list = v->list;
+    if (!list || m.bytes == 0) {
+        return m.bytes;
+    }
+    if (list->n == list->capacity) {
+        size_t capacity = list->capacity ? 2 * list->capacity : 64;
+        tti_plan_matrix *more = realloc(list->matrix, capacity * sizeof(*more));
+        if (!more) {
+            list->is_short = true;
+            return m.bytes;
+        }
+        list->matrix = more;
+        list->capacity = capacity;
+    }
+    list->matrix[list->n++] = m;
+    return m.bytes;
+}
+
+/* Rows [row, row + rows) of the tensor of this role, [..][cols], packed; 0 if the model has no such
  * tensor. */
-static uint64_t matrix(const view *v, tt_role role, int64_t layer, int64_t expert, int64_t rows,
+static uint64_t matrix(const view *v, tt_role role, int64_t layer, int64_t row, int64_t rows,
                        int64_t cols)
+{
+    tt_tensor tensor = tt_model_tensor(v->model, role, layer, 0);
+    ttk_format format = tt_load_format(v->layout->weights, &tensor);
+    uint64_t bytes = tensor.name ? ttk_packed_bytes(&format, rows, cols) : 0;
+    return listed(v, (tti_plan_matrix){role, TTI_PLAN_PACKED, layer, row, rows, bytes});
+}
+
+/* An expert's part. */
+static uint64_t expert_matrix(const view *v, tt_role role, int64_t layer, int64_t expert,
+                              int64_t rows, int64_t cols)
 {
     tt_tensor tensor = tt_model_tensor(v->model, role, layer, expert);
     ttk_format format = tt_load_format(v->layout->weights, &tensor);
@@ -49,8 +79,10 @@ static uint64_t head_key(const view *v, int64_t layer, int64_t head)
 {
     const tt_arch *a = v->arch;
     tt_tensor tensor = tt_model_tensor(v->model, TT_ROLE_KV_B, layer, 0);
-    ttk_format format = tt_load_format_transposed(v->layout->weights, &tensor, head * (a->nope_dim + a->v_dim), a->nope_dim);
-    return tensor.name ? ttk_packed_bytes(&format, a->kv_rank, a->nope_dim) : 0;
+    int64_t row = head * (a->nope_dim + a->v_dim);
+    ttk_format format = tt_load_format_transposed(v->layout->weights, &tensor, row, a->nope_dim);
+    uint64_t bytes = tensor.name ? ttk_packed_bytes(&format, a->kv_rank, a->nope_dim) : 0;
+    return listed(v, (tti_plan_matrix){TT_ROLE_KV_B, TTI_PLAN_TRANSPOSED, layer, row, a->nope_dim, bytes});
 }
 
 /* `n` elements of a norm or bias, which are kept as f32; 0 if the model has no such tensor. */
@@ -69,6 +101,15 @@ static int64_t tp_columns(const view *v, int64_t total)
     return end - begin;
 }
 
+/* The same of a matrix [total][cols], packed. */
+static uint64_t tp_matrix(const view *v, tt_role role, int64_t layer, int64_t total, int64_t cols)
+{
+    int64_t begin = 0;
+    int64_t end = 0;
+    tt_layout_columns(total, v->layout->tp, v->role->tp_id, &begin, &end);
+    return matrix(v, role, layer, begin, end - begin, cols);
+}
+
 static uint64_t gqa_bytes(const view *v, int64_t layer)
 {
     const tt_arch *a = v->arch;
@@ -78,14 +119,15 @@ static uint64_t gqa_bytes(const view *v, int64_t layer)
     int64_t q_rows = (whole ? a->Nq : n_heads) * a->D;
     int64_t k_rows = (whole ? a->Nkv : n_kv) * a->D;
     int64_t v_rows = n_kv * a->D;
-    uint64_t bytes = matrix(v, TT_ROLE_Q, layer, 0, q_rows, a->H);
-    bytes = tti_plan_add(bytes, matrix(v, TT_ROLE_K, layer, 0, k_rows, a->H));
-    bytes = tti_plan_add(bytes, matrix(v, TT_ROLE_V, layer, 0, v_rows, a->H));
+    int64_t q_row = v->role->head_begin * a->D, kv_row = v->role->kv_begin * a->D;
+    uint64_t bytes = matrix(v, TT_ROLE_Q, layer, whole ? 0 : q_row, q_rows, a->H);
+    bytes = tti_plan_add(bytes, matrix(v, TT_ROLE_K, layer, whole ? 0 : kv_row, k_rows, a->H));
+    bytes = tti_plan_add(bytes, matrix(v, TT_ROLE_V, layer, kv_row, v_rows, a->H));
     bytes = tti_plan_add(bytes, vector(v, TT_ROLE_Q_BIAS, layer, q_rows));
     bytes = tti_plan_add(bytes, vector(v, TT_ROLE_K_BIAS, layer, k_rows));
     bytes = tti_plan_add(bytes, vector(v, TT_ROLE_V_BIAS, layer, v_rows));
     if (a->attention_gate) {
-        bytes = tti_plan_add(bytes, matrix(v, TT_ROLE_Q_GATE, layer, 0, n_heads * a->D, a->H));
+        bytes = tti_plan_add(bytes, matrix(v, TT_ROLE_Q_GATE, layer, q_row, n_heads * a->D, a->H));
     }
     if (a->sinks) {
         bytes = tti_plan_add(bytes, vector(v, TT_ROLE_SINKS, layer, n_heads));
@@ -94,31 +136,33 @@ static uint64_t gqa_bytes(const view *v, int64_t layer)
         bytes = tti_plan_add(bytes, vector(v, TT_ROLE_Q_NORM, layer, whole ? q_rows : a->D));
         bytes = tti_plan_add(bytes, vector(v, TT_ROLE_K_NORM, layer, whole ? k_rows : a->D));
     }
-    return tti_plan_add(bytes, matrix(v, TT_ROLE_O, layer, 0, tp_columns(v, a->H), a->Nq * a->D));
+    return tti_plan_add(bytes, tp_matrix(v, TT_ROLE_O, layer, a->H, a->Nq * a->D));
 }
 
 static uint64_t mla_bytes(const view *v, int64_t layer)
 {
     const tt_arch *a = v->arch;
     int64_t n_heads = v->role->head_end - v->role->head_begin;
-    int64_t q_rows = n_heads * (a->nope_dim + a->rope_dim);
+    int64_t q_head = a->nope_dim + a->rope_dim, q_row = v->role->head_begin * q_head, q_rows = n_heads * q_head;
+    int64_t value_row = a->mla_split ? 0 : a->nope_dim, head_rows = value_row + a->v_dim; /* where a head's values are */
+    tt_role value = a->mla_split ? TT_ROLE_MLA_V : TT_ROLE_KV_B;
     uint64_t bytes = 0;
     if (a->q_rank > 0) {
         bytes = matrix(v, TT_ROLE_Q_A, layer, 0, a->q_rank, a->H);
         bytes = tti_plan_add(bytes, vector(v, TT_ROLE_Q_A_NORM, layer, a->q_rank));
-        bytes = tti_plan_add(bytes, matrix(v, TT_ROLE_Q_B, layer, 0, q_rows, a->q_rank));
+        bytes = tti_plan_add(bytes, matrix(v, TT_ROLE_Q_B, layer, q_row, q_rows, a->q_rank));
     } else {
-        bytes = matrix(v, TT_ROLE_Q, layer, 0, q_rows, a->H);
+        bytes = matrix(v, TT_ROLE_Q, layer, q_row, q_rows, a->H);
     }
     bytes = tti_plan_add(bytes, matrix(v, TT_ROLE_KV_A, layer, 0, a->kv_rank + a->rope_dim, a->H));
     bytes = tti_plan_add(bytes, vector(v, TT_ROLE_KV_A_NORM, layer, a->kv_rank));
     /* The absorbed form keeps two matrices per head, each padded to panels of its own. */
     for (int64_t head = v->role->head_begin; head < v->role->head_end; head++) {
-        bytes = tti_plan_add(bytes, a->mla_split ? matrix(v, TT_ROLE_MLA_K, layer, 0, a->kv_rank, a->nope_dim) : head_key(v, layer, head));
-        bytes = tti_plan_add(bytes, matrix(v, a->mla_split ? TT_ROLE_MLA_V : TT_ROLE_KV_B, layer, 0, a->v_dim, a->kv_rank));
+        bytes = tti_plan_add(bytes, a->mla_split ? matrix(v, TT_ROLE_MLA_K, layer, head * a->kv_rank, a->kv_rank, a->nope_dim)
+                                                 : head_key(v, layer, head));
+        bytes = tti_plan_add(bytes, matrix(v, value, layer, head * head_rows + value_row, a->v_dim, a->kv_rank));
     }
-    return tti_plan_add(bytes,
-                        matrix(v, TT_ROLE_O, layer, 0, tp_columns(v, a->H), a->Nq * a->v_dim));
+    return tti_plan_add(bytes, tp_matrix(v, TT_ROLE_O, layer, a->H, a->Nq * a->v_dim));
 }
 
 static uint64_t delta_bytes(const view *v, int64_t layer)
@@ -130,17 +174,19 @@ static uint64_t delta_bytes(const view *v, int64_t layer)
     uint64_t bytes = vector(v, TT_ROLE_DELTA_DECAY_BIAS, layer, d->Nv);
     bytes = tti_plan_add(bytes, vector(v, TT_ROLE_DELTA_DECAY_RATE, layer, d->Nv));
     if (n_values > 0) {
-        int64_t keys = n_keys * d->Dk, values = n_values * d->Dv;
+        int64_t keys = n_keys * d->Dk, values = n_values * d->Dv, all_keys = d->Nk * d->Dk;
+        int64_t key_row = heads.key_begin * d->Dk, value_row = heads.value_begin * d->Dv;
         /* q, k and v rows, each packed as a matrix of its own */
-        bytes = tti_plan_add(bytes, tti_plan_mul(2, matrix(v, TT_ROLE_DELTA_QKV, layer, 0, keys, a->H)));
-        bytes = tti_plan_add(bytes, matrix(v, TT_ROLE_DELTA_QKV, layer, 0, values, a->H));
-        bytes = tti_plan_add(bytes, matrix(v, TT_ROLE_DELTA_GATE, layer, 0, values, a->H));
-        bytes = tti_plan_add(bytes, matrix(v, TT_ROLE_DELTA_BETA, layer, 0, n_values, a->H));
-        bytes = tti_plan_add(bytes, matrix(v, TT_ROLE_DELTA_DECAY, layer, 0, n_values, a->H));
+        bytes = tti_plan_add(bytes, matrix(v, TT_ROLE_DELTA_QKV, layer, key_row, keys, a->H));
+        bytes = tti_plan_add(bytes, matrix(v, TT_ROLE_DELTA_QKV, layer, all_keys + key_row, keys, a->H));
+        bytes = tti_plan_add(bytes, matrix(v, TT_ROLE_DELTA_QKV, layer, 2 * all_keys + value_row, values, a->H));
+        bytes = tti_plan_add(bytes, matrix(v, TT_ROLE_DELTA_GATE, layer, value_row, values, a->H));
+        bytes = tti_plan_add(bytes, matrix(v, TT_ROLE_DELTA_BETA, layer, heads.value_begin, n_values, a->H));
+        bytes = tti_plan_add(bytes, matrix(v, TT_ROLE_DELTA_DECAY, layer, heads.value_begin, n_values, a->H));
         bytes = tti_plan_add(bytes, vector(v, TT_ROLE_DELTA_CONV, layer, (2 * keys + values) * d->conv));
         bytes = tti_plan_add(bytes, vector(v, TT_ROLE_DELTA_NORM, layer, d->Dv));
     }
-    return tti_plan_add(bytes, matrix(v, TT_ROLE_DELTA_OUT, layer, 0, tp_columns(v, a->H), d->Nv * d->Dv));
+    return tti_plan_add(bytes, tp_matrix(v, TT_ROLE_DELTA_OUT, layer, a->H, d->Nv * d->Dv));
 }
 
 static uint64_t mixer_bytes(const view *v, int64_t layer)
@@ -180,10 +226,9 @@ static uint64_t dense_ffn_bytes(const view *v, int64_t layer)
         bytes = tti_plan_add(bytes, matrix(v, TT_ROLE_SHARED_UP, layer, 0, a->F_shared, a->H));
         return tti_plan_add(bytes, matrix(v, TT_ROLE_SHARED_DOWN, layer, 0, a->H, a->F_shared));
     }
-    int64_t inner = tp_columns(v, a->F_dense);
-    bytes = matrix(v, TT_ROLE_GATE, layer, 0, inner, a->H);
-    bytes = tti_plan_add(bytes, matrix(v, TT_ROLE_UP, layer, 0, inner, a->H));
-    return tti_plan_add(bytes, matrix(v, TT_ROLE_DOWN, layer, 0, tp_columns(v, a->H), a->F_dense));
+    bytes = tp_matrix(v, TT_ROLE_GATE, layer, a->F_dense, a->H);
+    bytes = tti_plan_add(bytes, tp_matrix(v, TT_ROLE_UP, layer, a->F_dense, a->H));
+    return tti_plan_add(bytes, tp_matrix(v, TT_ROLE_DOWN, layer, a->H, a->F_dense));
 }
 
 /* ---- weights ---- */
@@ -195,25 +240,43 @@ uint64_t tti_plan_embedding_bytes(const tt_model *model)
     return ttk_unpacked_bytes(&tensor.format, a->V, a->H); /* looked up as it lies in the file */
 }
 
+static uint64_t dense_bytes(const view *v)
+{
+    const tt_arch *a = v->arch;
+    if (v->role->dp_id < 0) {
+        return 0;
+    }
+    uint64_t bytes = norm_bytes(v, TT_ROLE_FINAL_NORM, 0);
+    bytes = tti_plan_add(bytes, tp_matrix(v, TT_ROLE_HEAD, 0, a->V, a->H));
+    if (a->head_bias) {
+        bytes = tti_plan_add(bytes, vector(v, TT_ROLE_HEAD_BIAS, 0, tp_columns(v, a->V)));
+    }
+    for (int64_t layer = 0; layer < a->L; layer++) {
+        bytes = tti_plan_add(bytes, norm_bytes(v, TT_ROLE_ATTENTION_NORM, layer));
+        bytes = tti_plan_add(bytes, norm_bytes(v, TT_ROLE_FFN_NORM, layer));
+        bytes = tti_plan_add(bytes, mixer_bytes(v, layer));
+        bytes = tti_plan_add(bytes, dense_ffn_bytes(v, layer));
+    }
+    return bytes;
+}
+
 uint64_t tti_plan_dense_bytes(const tt_model *model, const tt_layout *layout, int rank)
 {
     view v = view_of(model, layout, rank);
-    if (v.role->dp_id < 0) {
-        return 0;
+    return dense_bytes(&v);
+}
+
+tt_status tti_plan_list_dense(const tt_model *model, const tt_layout *layout, int rank, tti_plan_list *list)
+{
+    view v = view_of(model, layout, rank);
+    *list = (tti_plan_list){0};
+    v.list = list;
+    dense_bytes(&v);
+    if (v.role->dp_id >= 0) {
+        listed(&v, (tti_plan_matrix){TT_ROLE_EMBED, TTI_PLAN_TABLE, 0, 0, v.arch->V, tti_plan_embedding_bytes(model)});
     }
-    const tt_arch *a = v.arch;
-    uint64_t bytes = norm_bytes(&v, TT_ROLE_FINAL_NORM, 0);
-    bytes = tti_plan_add(bytes, matrix(&v, TT_ROLE_HEAD, 0, 0, tp_columns(&v, a->V), a->H));
-    if (a->head_bias) {
-        bytes = tti_plan_add(bytes, vector(&v, TT_ROLE_HEAD_BIAS, 0, tp_columns(&v, a->V)));
-    }
-    for (int64_t layer = 0; layer < a->L; layer++) {
-        bytes = tti_plan_add(bytes, norm_bytes(&v, TT_ROLE_ATTENTION_NORM, layer));
-        bytes = tti_plan_add(bytes, norm_bytes(&v, TT_ROLE_FFN_NORM, layer));
-        bytes = tti_plan_add(bytes, mixer_bytes(&v, layer));
-        bytes = tti_plan_add(bytes, dense_ffn_bytes(&v, layer));
-    }
-    return bytes;
+    TT_CHECK(!list->is_short, TT_ERR_NOMEM, "no memory to list the matrices of rank %d", rank);
+    return TT_OK;
 }
 
 uint64_t tti_plan_expert_bytes(const tt_model *model, const tt_layout *layout, int rank)
@@ -232,9 +295,9 @@ uint64_t tti_plan_expert_bytes(const tt_model *model, const tt_layout *layout, i
     uint64_t bytes = 0;
     for (int64_t layer = 0; layer < a->L; layer++) {
         for (int64_t e = first; a->layer[layer].is_moe && e < last; e++) {
-            bytes = tti_plan_add(bytes, matrix(&v, TT_ROLE_EXPERT_GATE, layer, e, inner, a->H));
-            bytes = tti_plan_add(bytes, matrix(&v, TT_ROLE_EXPERT_UP, layer, e, inner, a->H));
-            bytes = tti_plan_add(bytes, matrix(&v, TT_ROLE_EXPERT_DOWN, layer, e, outer, a->F));
+            bytes = tti_plan_add(bytes, expert_matrix(&v, TT_ROLE_EXPERT_GATE, layer, e, inner, a->H));
+            bytes = tti_plan_add(bytes, expert_matrix(&v, TT_ROLE_EXPERT_UP, layer, e, inner, a->H));
+            bytes = tti_plan_add(bytes, expert_matrix(&v, TT_ROLE_EXPERT_DOWN, layer, e, outer, a->F));
             bytes = tti_plan_add(bytes, vector(&v, TT_ROLE_EXPERT_GATE_BIAS, layer, inner));
             bytes = tti_plan_add(bytes, vector(&v, TT_ROLE_EXPERT_UP_BIAS, layer, inner));
             bytes = tti_plan_add(bytes, vector(&v, TT_ROLE_EXPERT_DOWN_BIAS, layer, outer));
@@ -423,88 +486,13 @@ tt_status tt_plan_memory(const tt_model *model, const tt_layout *layout, int ran
     m.kv_bytes = tti_plan_add(m.kv_bytes, tt_plan_state_bytes(v.arch, layout, rank));
     m.exchange_bytes = exchange_bytes(&v);
     m.work_bytes = work_bytes(&v);
-    m.total_bytes = tti_plan_add(m.dense_bytes, m.expert_bytes);
+    if (layout->replicate == TT_REPLICATE_NODE) {
+        TT_TRY(tti_plan_borrowed_bytes(model, layout, rank, &m.borrowed_bytes));
+    }
+    m.total_bytes = tti_plan_add(m.dense_bytes - m.borrowed_bytes, m.expert_bytes);
     m.total_bytes = tti_plan_add(m.total_bytes, m.kv_bytes);
     m.total_bytes = tti_plan_add(m.total_bytes, m.exchange_bytes);
     m.total_bytes = tti_plan_add(m.total_bytes, m.work_bytes);
     *memory_out = m;
-    return TT_OK;
-}
-
-/* ---- fit ---- */
-
-const char *tti_plan_bytes_text(uint64_t bytes, char *text, size_t size)
-{
-    static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-    double value = (double)bytes;
-    size_t i = 0;
-    while (value >= 1024.0 && i + 1 < sizeof(unit) / sizeof(unit[0])) {
-        value /= 1024.0;
-        i++;
-    }
-    snprintf(text, size, i == 0 ? "%.0f %s" : "%.2f %s", value, unit[i]);
-    return text;
-}
-
-/* What one node's ranks hold together. */
-static tt_status node_memory(const tt_model *model, const tt_layout *layout, int node,
-                             tt_rank_memory *sum_out, int *n_ranks_out)
-{
-    tt_rank_memory sum = {0};
-    int n_ranks = 0;
-    for (int rank = 0; rank < layout->n_ranks; rank++) {
-        if (layout->role[rank].node != node) {
-            continue;
-        }
-        tt_rank_memory m;
-        TT_TRY(tt_plan_memory(model, layout, rank, &m));
-        sum.dense_bytes = tti_plan_add(sum.dense_bytes, m.dense_bytes);
-        sum.expert_bytes = tti_plan_add(sum.expert_bytes, m.expert_bytes);
-        sum.kv_bytes = tti_plan_add(sum.kv_bytes, m.kv_bytes);
-        sum.exchange_bytes = tti_plan_add(sum.exchange_bytes, m.exchange_bytes);
-        sum.work_bytes = tti_plan_add(sum.work_bytes, m.work_bytes);
-        sum.total_bytes = tti_plan_add(sum.total_bytes, m.total_bytes);
-        n_ranks++;
-    }
-    *sum_out = sum;
-    *n_ranks_out = n_ranks;
-    return TT_OK;
-}
-
-tt_status tt_plan_check_fit(const tt_model *model, const tt_layout *layout,
-                            const uint64_t *available_bytes)
-{
-    for (int node = 0; node < layout->n_nodes; node++) {
-        if (available_bytes[node] == 0) {
-            continue;
-        }
-        tt_rank_memory m = {0};
-        int n_ranks = 0;
-        TT_TRY(node_memory(model, layout, node, &m, &n_ranks));
-        if (m.total_bytes <= available_bytes[node]) {
-            continue;
-        }
-        enum { TEXT_BYTES = 32 };
-        char need[TEXT_BYTES], room[TEXT_BYTES], dense[TEXT_BYTES], experts[TEXT_BYTES];
-        char kv[TEXT_BYTES], buffers[TEXT_BYTES];
-        uint64_t weights = tti_plan_add(m.dense_bytes, m.expert_bytes);
-        const char *help = "a smaller context, max-batch or prefill-chunk, or more nodes";
-        if (weights > available_bytes[node]) {
-            help = m.expert_bytes > m.dense_bytes
-                       ? "more nodes, over which the experts spread"
-                       : "a larger tp, or fewer ranks that each hold dense weights";
-        }
-        return TT_FAIL(TT_ERR_FIT,
-                       "node %d needs %s for its %d ranks, but %s are available (dense weights %s, "
-                       "experts %s, KV %s, exchange and work %s); what helps: %s",
-                       node, tti_plan_bytes_text(m.total_bytes, need, sizeof(need)), n_ranks,
-                       tti_plan_bytes_text(available_bytes[node], room, sizeof(room)),
-                       tti_plan_bytes_text(m.dense_bytes, dense, sizeof(dense)),
-                       tti_plan_bytes_text(m.expert_bytes, experts, sizeof(experts)),
-                       tti_plan_bytes_text(m.kv_bytes, kv, sizeof(kv)),
-                       tti_plan_bytes_text(tti_plan_add(m.exchange_bytes, m.work_bytes), buffers,
-                                           sizeof(buffers)),
-                       help);
-    }
     return TT_OK;
 }

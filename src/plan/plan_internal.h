@@ -43,6 +43,24 @@ uint64_t tti_plan_context_bytes(const tt_arch *arch, const tt_layout *layout, in
  * sequences, with the default rates. */
 double tti_plan_tp_seconds(const tt_arch *arch, int tp, int64_t n_rows);
 
+/* Of a rank's dense weights, what an attention rank below it on its node has too: bytes that one of them holds for both. */
+tt_status tti_plan_borrowed_bytes(const tt_model *model, const tt_layout *layout, int rank, uint64_t *bytes_out);
+
+/* A dense matrix of a rank: what it is, and its bytes. Two with the same first five fields hold the same. */
+typedef enum tti_plan_form { TTI_PLAN_PACKED, TTI_PLAN_TRANSPOSED, TTI_PLAN_TABLE } tti_plan_form;
+typedef struct tti_plan_matrix {
+    int64_t role, form, layer, row, n_rows;
+    uint64_t bytes;
+} tti_plan_matrix;
+/* Takes what tti_plan_dense_bytes counts, matrix by matrix, if one is given. */
+typedef struct tti_plan_list {
+    tti_plan_matrix *matrix; /* matrix[n], allocated */
+    size_t n, capacity;
+    bool is_short; /* there was no memory for all */
+} tti_plan_list;
+/* The matrices of a rank's attention role, the embedding too; the caller frees list->matrix, also after an error. TT_ERR_NOMEM. */
+tt_status tti_plan_list_dense(const tt_model *model, const tt_layout *layout, int rank, tti_plan_list *list);
+
 /* Bytes as people read them: "1.50 GiB" in text[size]; returns text. */
 const char *tti_plan_bytes_text(uint64_t bytes, char *text, size_t size);
 

@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include "plan_internal.h"
 
-enum { TEXT_BYTES = 64, N_PARTS = 6 };
+enum { TEXT_BYTES = 64, N_PARTS = 6, TOTAL = N_PARTS - 1 };
 
 static const char *attention_text(const tt_rank_role *role, char *text)
 {
@@ -44,8 +44,13 @@ tt_status tt_plan_print(const tt_model *model, const tt_layout *layout, FILE *ou
             "        rows per step: %" PRId64 " per DP group, %" PRId64
             " dispatched per rank; KV pool: %" PRId64 " pages of %d tokens\n",
             layout->max_rows_group, layout->max_rows_rank, layout->kv_pages, TTI_PLAN_PAGE_TOKENS);
-    fprintf(out, "%5s %5s  %-24s %-18s %11s %11s %11s %11s %11s %11s\n", "rank", "node",
-            "attention", "experts", "dense", "experts", "KV", "exchange", "work", "total");
+    bool is_shared = layout->replicate == TT_REPLICATE_NODE;
+    fprintf(out, "%5s %5s  %-24s %-18s %11s %11s %11s %11s %11s", "rank", "node", "attention",
+            "experts", "dense", "experts", "KV", "exchange", "work");
+    if (is_shared) {
+        fprintf(out, " %11s", "borrowed");
+    }
+    fprintf(out, " %11s\n", "total");
     for (int rank = 0; rank < layout->n_ranks; rank++) {
         const tt_rank_role *role = &layout->role[rank];
         tt_rank_memory m;
@@ -57,6 +62,9 @@ tt_status tt_plan_print(const tt_model *model, const tt_layout *layout, FILE *ou
                 experts_text(arch, layout, role, experts));
         for (int i = 0; i < N_PARTS; i++) {
             char bytes[TEXT_BYTES];
+            if (i == TOTAL && is_shared) {
+                fprintf(out, " %11s", tti_plan_bytes_text(m.borrowed_bytes, bytes, sizeof(bytes)));
+            }
             fprintf(out, " %11s", tti_plan_bytes_text(part[i], bytes, sizeof(bytes)));
         }
         fputc('\n', out);
