@@ -88,7 +88,9 @@ TT_API tt_status tt_engine_stop(tt_engine *engine);
 typedef struct tt_engine_figures {
     uint64_t steps;
     uint64_t prompt_rows, decode_rows; /* of this rank's DP group */
-    uint64_t weight_bytes_held;        /* packed weights on this rank */
+    uint64_t weight_bytes_held;        /* packed weights on this rank, those included that others read too */
+    uint64_t weight_bytes_shared;      /* of them in memory that other ranks of the node map */
+    uint64_t weight_bytes_borrowed;    /* read by this rank, held by others of the node */
     uint64_t bytes_read;               /* weights and KV read by products */
     uint64_t load_bytes;               /* read from files, */
     uint64_t load_expert_bytes;        /* of them for routed experts */

@@ -46,7 +46,8 @@ json_t *tti_cli_formats_json(const tt_model *model)
 
 json_t *tti_cli_memory_json(const tt_rank_memory *m)
 {
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "dense_bytes", (json_int_t)m->dense_bytes,
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "dense_bytes", (json_int_t)m->dense_bytes,
+                     "borrowed_bytes", (json_int_t)m->borrowed_bytes,
                      "expert_bytes", (json_int_t)m->expert_bytes, "kv_bytes",
                      (json_int_t)m->kv_bytes, "exchange_bytes", (json_int_t)m->exchange_bytes,
                      "work_bytes", (json_int_t)m->work_bytes, "total_bytes",
@@ -69,6 +70,7 @@ tt_layout_params tti_cli_layout_params(const tti_cli_options *options)
         .wire = (tt_wire)options->wire,
         .wire_back = (tt_wire)options->wire_back,
         .kv = (tt_kv_format)options->kv,
+        .replicate = (tt_replicate)options->replicate,
     };
     return params;
 }
@@ -104,6 +106,19 @@ tt_status tti_cli_plan_layout(const tti_cli_options *options, const tt_arch *arc
     return status;
 }
 
+tt_status tti_cli_plan_settle(const tti_cli_options *options, const tt_model *model,
+                              tt_layout *layout, char why[TT_STATUS_MESSAGE_BYTES])
+{
+    uint64_t *available = calloc((size_t)layout->n_nodes, sizeof(*available));
+    TT_CHECK(available, TT_ERR_NOMEM, "no memory for %d nodes", layout->n_nodes);
+    for (int node = 0; node < layout->n_nodes; node++) {
+        available[node] = (uint64_t)options->memory;
+    }
+    tt_status status = tt_plan_settle(model, layout, available, why, TT_STATUS_MESSAGE_BYTES);
+    free(available);
+    return status;
+}
+
 tt_status tti_cli_ranks_json(const tt_model *model, const tt_layout *layout, json_t **json_out)
 {
     json_t *ranks = json_array();
@@ -131,11 +146,11 @@ json_t *tti_cli_layout_json(const tt_layout *layout)
     static const char *const wires[] = {"f32", "bf16"};
     static const char *const kvs[] = {"f32", "bf16"};
     return json_pack(
-        "{s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:I, s:I, s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "ranks",
+        "{s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:I, s:I, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "ranks",
         layout->n_ranks, "nodes", layout->n_nodes, "dp", layout->dp, "tp", layout->tp, "ep",
         layout->n_groups * layout->etp, "etp", layout->etp, "context", (json_int_t)layout->context,
         "max_batch", (json_int_t)layout->max_batch, "prefill_chunk",
         (json_int_t)layout->prefill_chunk, "weights", tt_weights_name(layout->weights), "act", "f32",
         "wire", wires[layout->wire], "wire_back", wires[layout->wire_back], "kv", kvs[layout->kv],
-        "kernels", ttk_set_name(), "why", layout->why);
+        "replicate", tt_replicate_name(layout->replicate), "kernels", ttk_set_name(), "why", layout->why);
 }

@@ -20,6 +20,9 @@ tt_layout_params tti_cli_layout_params(const tti_cli_options *options);
  * Errors: TT_ERR_USAGE, those of tt_layout_create. */
 tt_status tti_cli_plan_layout(const tti_cli_options *options, const tt_arch *arch,
                               tt_layout **layout_out);
+/* Decides what of the layout depends on --memory (0 = not known) and checks that all fits; why: tt_plan_settle's line. Errors: TT_ERR_FIT. */
+tt_status tti_cli_plan_settle(const tti_cli_options *options, const tt_model *model,
+                              tt_layout *layout, char why[TT_STATUS_MESSAGE_BYTES]);
 /* [{"rank":..,"node":..,"dp_id":..,...,"memory":{..}},..]: a new reference. */
 tt_status tti_cli_ranks_json(const tt_model *model, const tt_layout *layout, json_t **json_out);
 /* {"ranks":..,"nodes":..,"dp":..,..., "why":..}: a new reference; NULL if there is no memory. Not

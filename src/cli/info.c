@@ -76,6 +76,11 @@ static tt_status model_json(const tti_cli_options *options, const char *path, js
     json_t *ranks = NULL;
     tt_status status = tti_cli_plan_layout(options, arch, &layout);
     if (status == TT_OK) {
+        char why[TT_STATUS_MESSAGE_BYTES];
+        status = tti_cli_plan_settle(options, model, layout, why);
+        status = status == TT_ERR_FIT ? TT_OK : status; /* a description, not a check */
+    }
+    if (status == TT_OK) {
         status = tti_cli_ranks_json(model, layout, &ranks);
     }
     if (status == TT_OK) {
@@ -231,12 +236,14 @@ static void print_model(json_t *m)
     json_array_foreach(json_object_get(m, "ranks"), i, rank)
     {
         const json_t *r = json_object_get(rank, "memory");
+        char borrowed[64];
+        snprintf(borrowed, sizeof(borrowed), "; borrowed %.1f", mib_of(r, "borrowed_bytes"));
         printf("rank %-5lld %.1f MiB: dense %.1f, experts %.1f, KV %.1f (%lld bytes per token), "
-               "exchange %.1f, work %.1f\n",
+               "exchange %.1f, work %.1f%s\n",
                number_of(rank, "rank"), mib_of(r, "total_bytes"), mib_of(r, "dense_bytes"),
                mib_of(r, "expert_bytes"), mib_of(r, "kv_bytes"),
                number_of(rank, "kv_bytes_per_token"), mib_of(r, "exchange_bytes"),
-               mib_of(r, "work_bytes"));
+               mib_of(r, "work_bytes"), number_of(r, "borrowed_bytes") > 0 ? borrowed : "");
     }
 }
 

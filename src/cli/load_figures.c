@@ -38,6 +38,8 @@ tt_status tti_cli_load_gather(tti_cli_session *session)
                               .packed_bytes = figures.weight_bytes_held,
                               .held_bytes = tt_memory_used_bytes(),
                               .held_most_bytes = tt_memory_peak_bytes(),
+                              .shared_bytes = figures.weight_bytes_shared,
+                              .borrowed_bytes = figures.weight_bytes_borrowed,
                               .seconds = figures.load_s,
                               .node = tt_world_node(launch->world, launch->rank)};
     read_rss(&mine.rss_bytes, &mine.rss_most_bytes);
@@ -48,7 +50,7 @@ tt_status tti_cli_load_gather(tti_cli_session *session)
 
 /* Sums over ranks. */
 typedef struct load_sum {
-    double bytes, least, most, seconds, node_least, node_most;
+    double bytes, least, most, seconds, node_least, node_most, shared, borrowed;
     int n_nodes;
 } load_sum;
 
@@ -68,6 +70,8 @@ static load_sum sum_up(const tti_cli_session *session)
     for (int r = 0; r < size; r++) {
         double bytes = (double)load[r].read_bytes;
         s.bytes += bytes;
+        s.shared += (double)load[r].shared_bytes;
+        s.borrowed += (double)load[r].borrowed_bytes;
         s.least = bytes < s.least ? bytes : s.least;
         s.most = bytes > s.most ? bytes : s.most;
         s.seconds = load[r].seconds > s.seconds ? load[r].seconds : s.seconds;
@@ -88,17 +92,21 @@ void tti_cli_load_print(const tti_cli_session *session)
     if (s.n_nodes > 1) {
         fprintf(stderr, "; a node %.1f to %.1f MiB", s.node_least / TTI_CLI_MIB, s.node_most / TTI_CLI_MIB);
     }
+    if (s.borrowed > 0) {
+        fprintf(stderr, "; %.1f MiB held once per node and shared, which saves %.1f MiB", s.shared / TTI_CLI_MIB, s.borrowed / TTI_CLI_MIB);
+    }
     fputc('\n', stderr);
 }
 
 void tti_cli_load_table(const tti_cli_session *session)
 {
-    fprintf(stderr, "%-16s %10s %10s %10s %8s %8s %12s %12s\n", "load of rank", "MiB read", "experts'", "MiB packed", "s", "GB/s", "MiB held",
-            "MiB at most");
+    fprintf(stderr, "%-16s %10s %10s %10s %10s %10s %8s %8s %12s %12s\n", "load of rank", "MiB read", "experts'", "MiB packed", "shared", "borrowed",
+            "s", "GB/s", "MiB held", "MiB at most");
     for (int r = 0; r < session->launch->size; r++) {
         const tti_cli_rank_load *l = &session->load[r];
-        fprintf(stderr, "%-16d %10.1f %10.1f %10.1f %8.2f %8.2f %12.1f %12.1f\n", r, (double)l->read_bytes / TTI_CLI_MIB,
-                (double)l->expert_bytes / TTI_CLI_MIB, (double)l->packed_bytes / TTI_CLI_MIB, l->seconds,
+        fprintf(stderr, "%-16d %10.1f %10.1f %10.1f %10.1f %10.1f %8.2f %8.2f %12.1f %12.1f\n", r, (double)l->read_bytes / TTI_CLI_MIB,
+                (double)l->expert_bytes / TTI_CLI_MIB, (double)l->packed_bytes / TTI_CLI_MIB, (double)l->shared_bytes / TTI_CLI_MIB,
+                (double)l->borrowed_bytes / TTI_CLI_MIB, l->seconds,
                 l->seconds > 0 ? (double)l->read_bytes / l->seconds / BYTES_PER_GB : 0.0, (double)l->rss_bytes / TTI_CLI_MIB,
                 (double)l->rss_most_bytes / TTI_CLI_MIB);
     }
@@ -110,9 +118,10 @@ json_t *tti_cli_load_json(const tti_cli_session *session)
     json_t *ranks = json_array();
     for (int r = 0; r < session->launch->size; r++) {
         const tti_cli_rank_load *l = &session->load[r];
-        json_array_append_new(ranks, json_pack("{s:i, s:I, s:I, s:I, s:f, s:I, s:I, s:I, s:I}", "node", (int)l->node, "read_bytes",
+        json_array_append_new(ranks, json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:f, s:I, s:I, s:I, s:I}", "node", (int)l->node, "read_bytes",
                                                (json_int_t)l->read_bytes, "expert_bytes", (json_int_t)l->expert_bytes, "packed_bytes",
-                                               (json_int_t)l->packed_bytes, "seconds", l->seconds, "rss_bytes", (json_int_t)l->rss_bytes,
+                                               (json_int_t)l->packed_bytes, "shared_bytes", (json_int_t)l->shared_bytes, "borrowed_bytes",
+                                               (json_int_t)l->borrowed_bytes, "seconds", l->seconds, "rss_bytes", (json_int_t)l->rss_bytes,
                                                "rss_most_bytes", (json_int_t)l->rss_most_bytes, "held_bytes", (json_int_t)l->held_bytes,
                                                "held_most_bytes", (json_int_t)l->held_most_bytes));
     }

@@ -17,6 +17,8 @@
 #define MAX_SEED 9.2e18
 /* In the order of tt_weight_format. */
 #define WEIGHTS "auto|f32|bf16|int8|int4|fp8"
+/* In the order of tt_replicate. */
+#define REPLICATE "auto|numa|node"
 
 const tt_option tti_cli_general_options[] = {
     {"help", 'h', TT_OPTION_FLAG, AT(help), NULL, 0, 0, NULL, NULL, "print this help"},
@@ -46,6 +48,8 @@ const tt_option tti_cli_layout_options[] = {
     {"wire-back", 0, TT_OPTION_ENUM, AT(wire_back), "f32", 0, 0, "f32|bf16", "FORMAT",
      "results on their way back"},
     {"kv", 0, TT_OPTION_ENUM, AT(kv), "f32", 0, 0, "f32|bf16", "FORMAT", "cached keys and values"},
+    {"replicate", 0, TT_OPTION_ENUM, AT(replicate), "auto", 0, 0, REPLICATE, "HOW",
+     "dense weights: numa = on every rank, node = once per node, auto = numa if that fits"},
     {"context", 0, TT_OPTION_INT, AT(context), "0", 0, MAX_TOKENS, NULL, "N",
      "tokens per sequence; 0 = what the model allows"},
     {"kv-memory", 0, TT_OPTION_BYTES, AT(kv_memory), "0", 0, MAX_BYTES, NULL, "BYTES",

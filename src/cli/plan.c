@@ -4,7 +4,6 @@
 #include "config.h"
 #include <jansson.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include "cli.h"
 #include "describe.h"
 #include "tutti/model.h"
@@ -14,19 +13,6 @@ typedef struct prediction {
     int64_t batch, context;
     double step_s, bytes;
 } prediction;
-
-static tt_status check_fit(const tti_cli_options *options, const tt_model *model,
-                           const tt_layout *layout)
-{
-    uint64_t *available = calloc((size_t)layout->n_nodes, sizeof(*available));
-    TT_CHECK(available, TT_ERR_NOMEM, "no memory for %d nodes", layout->n_nodes);
-    for (int node = 0; node < layout->n_nodes; node++) {
-        available[node] = (uint64_t)options->memory;
-    }
-    tt_status status = tt_plan_check_fit(model, layout, available);
-    free(available);
-    return status;
-}
 
 static tt_status print_json(const tt_model *model, const tt_layout *layout, const prediction *p,
                             tt_status fit)
@@ -46,9 +32,13 @@ static tt_status print_json(const tt_model *model, const tt_layout *layout, cons
     return TT_OK;
 }
 
-static tt_status print_text(const tt_model *model, const tt_layout *layout, const prediction *p)
+static tt_status print_text(const tt_model *model, const tt_layout *layout, const prediction *p,
+                            const char *why)
 {
     TT_TRY(tt_plan_print(model, layout, stdout));
+    if (why[0]) {
+        printf("replicate  %s\n", why);
+    }
     tt_rates rates = tt_rates_default();
     printf("predicted  decode step %.2f ms at batch %lld and context %lld: %.1f tokens/s\n",
            1e3 * p->step_s, (long long)p->batch, (long long)p->context,
@@ -61,11 +51,11 @@ static tt_status print_text(const tt_model *model, const tt_layout *layout, cons
 }
 
 static tt_status plan_layout(const tti_cli_options *options, const tt_model *model,
-                             const tt_layout *layout)
+                             tt_layout *layout)
 {
     /* The layout is shown even if it does not fit: the numbers say by how much. */
-    char message[TT_STATUS_MESSAGE_BYTES] = "";
-    tt_status fit = check_fit(options, model, layout);
+    char message[TT_STATUS_MESSAGE_BYTES] = "", why[TT_STATUS_MESSAGE_BYTES] = "";
+    tt_status fit = tti_cli_plan_settle(options, model, layout, why);
     if (fit != TT_OK) {
         snprintf(message, sizeof(message), "%s", tt_status_message());
     }
@@ -75,7 +65,7 @@ static tt_status plan_layout(const tti_cli_options *options, const tt_model *mod
     if (options->json) {
         TT_TRY(print_json(model, layout, &p, fit));
     } else {
-        TT_TRY(print_text(model, layout, &p));
+        TT_TRY(print_text(model, layout, &p, why));
     }
     TT_TRY(tti_cli_flush_stdout());
     return fit == TT_OK ? TT_OK : tt_status_adopt(fit, message);

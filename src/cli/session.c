@@ -61,18 +61,18 @@ static tt_status check_options_equal(tti_cli_session *session, const tt_layout_p
     char text[OPTIONS_TEXT_BYTES] = {0};
     snprintf(text, sizeof(text),
              "dp %d tp %d ep %d etp %d split %s weights %d wire %d %d kv %d context %lld "
-             "kv-memory %lld max-batch %lld prefill-chunk %lld act %d kernels %s deadline %g",
+             "kv-memory %lld max-batch %lld prefill-chunk %lld act %d kernels %s deadline %g replicate %d",
              p->dp, p->tp, p->ep, p->etp, p->split ? p->split : "-", (int)p->weights, (int)p->wire,
              (int)p->wire_back, (int)p->kv, (long long)session->options->context,
              (long long)p->kv_memory_bytes, (long long)session->options->max_batch,
              (long long)p->prefill_chunk, session->options->act, ttk_set_name(),
-             session->options->deadline_s);
+             session->options->deadline_s, (int)p->replicate);
     return tt_world_check_equal(session->launch->world, "the options and the kernel set", text,
                                 sizeof(text));
 }
 
-/* Holds the layout against what every node has now: the least that any of its ranks sees. */
-static tt_status check_memory(tti_cli_session *session)
+/* Holds the layout against what every node has now, the least that any of its ranks sees, and decides what depends on that: all ranks alike. */
+static tt_status settle_memory(tti_cli_session *session)
 {
     tt_world *world = session->launch->world;
     uint64_t mine = tt_topology_get_info(session->launch->topology)->memory_available_bytes;
@@ -96,7 +96,11 @@ static tt_status check_memory(tti_cli_session *session)
                 *node = of_rank[r];
             }
         }
-        status = tt_world_agree(world, tt_plan_check_fit(session->model, session->layout, of_node));
+        char why[TT_STATUS_MESSAGE_BYTES];
+        status = tt_world_agree(world, tt_plan_settle(session->model, session->layout, of_node, why, sizeof(why)));
+        if (status == TT_OK && why[0] && session->launch->rank == 0) {
+            tt_log(TT_LOG_WARN, "%s", why);
+        }
     }
     free(of_rank);
     free(of_node);
@@ -136,7 +140,7 @@ static tt_status make_layout(tti_cli_session *session, const tti_cli_needs *need
     TT_TRY(tt_world_agree(launch->world, mine));
     uint64_t hash = tt_layout_hash(session->layout);
     TT_TRY(tt_world_check_equal(launch->world, "the layout", &hash, sizeof(hash)));
-    return check_memory(session);
+    return settle_memory(session);
 }
 
 /* The loading bar of rank 0, only for eyes: a terminal, and more than half a second of work. */

@@ -75,7 +75,7 @@ tt_status tt_engine_create(const tt_engine_params *params, tt_engine **engine_ou
     if (st == TT_OK) {
         st = create_rooms(engine, &loading.load);
     }
-    tti_loading_end(&loading, &engine->figures);
+    tti_loading_end(&loading, &engine->figures, &engine->share);
     if (st != TT_OK) {
         tt_engine_destroy(&engine);
         return st;
@@ -100,6 +100,7 @@ void tt_engine_destroy(tt_engine **engine_ptr)
     tti_schedule_fini(&engine->schedule);
     tti_admission_fini(engine);
     tti_trunk_free(engine);
+    tt_share_destroy(&engine->share);
     tt_kv_destroy(&engine->kv);
     tt_placement_destroy(&engine->placement);
     free(engine);

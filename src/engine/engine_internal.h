@@ -6,6 +6,7 @@
 #include "tutti/load.h"
 #include "tutti/memory.h"
 #include "tutti/moe.h"
+#include "tutti/share.h"
 
 enum {
     TTI_HEAD_ROWS = 32, /* rows of logits that are held at once */
@@ -110,6 +111,7 @@ struct tt_engine {
     tt_kv *kv;
     tt_attention *attention;
     tt_moe *moe;
+    tt_share *share;       /* what this node's ranks hold together; NULL: nothing. Outlives all weights */
     tt_gather *row_gather; /* TP group: dealt rows, logits, tokens */
     /* weights of the trunk */
     tt_table embedding;    /* [V][H], unpacked: as the numbers lie in the file */
@@ -153,11 +155,13 @@ typedef struct tti_loading {
     tt_load_params load;
     struct tt_relay *relay;
     tt_load_relay table;
+    tt_share *share; /* the caller's from end on */
+    tt_load_share claims;
     uint64_t total_bytes, begin_ns;
 } tti_loading;
-/* MPI: both are collective on the world; end also after an error of begin. */
+/* MPI: both are collective on the world; end also after an error of begin. end gives the share to who owns the weights: it is destroyed after them. */
 tt_status tti_loading_begin(tti_loading *loading, const tt_engine_params *params, bool attends);
-void tti_loading_end(tti_loading *loading, tt_engine_figures *figures);
+void tti_loading_end(tti_loading *loading, tt_engine_figures *figures, tt_share **share_out);
 
 /* ---- trunk.c: embedding, norms, head; their weights and buffers ---- */
 tt_status tti_trunk_load(tt_engine *engine, tt_load_params *load);

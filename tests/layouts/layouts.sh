@@ -1,7 +1,7 @@
 #!/bin/sh
 # layouts.sh - the layout table: teacher-forced logits of a batch of eight sequences must be the same bytes on every layout, alone or with
 # others; the shipped model's greedy tokens must be the reference's, and sampled text must not depend on the layout either.
-# TT_LAYOUTS=substring runs only the rows that contain it.
+# A word nodes=LIST among the options gives each rank a pretended node. TT_LAYOUTS=substring runs only the rows that contain it.
 set -u
 . "$top_srcdir/tests/mpi.sh"
 table=$top_srcdir/tests/layouts/table.txt
@@ -31,6 +31,12 @@ while read -r model ranks options; do
     case $model in '#'* | '') continue ;; esac
     row="$model on $ranks: $options"
     case $model in *+*) options="--weights ${model#*+} $options" ;; esac
+    fake=
+    case $options in *nodes=*)
+        fake=${options##*nodes=}
+        options=${options%nodes=*}
+        ;;
+    esac
     is_oracle=0
     [ "$model" = "$last" ] || is_oracle=1
     last=$model
@@ -41,7 +47,7 @@ while read -r model ranks options; do
     [ $is_oracle -eq 1 ] || out=$work/out.npy
     rm -f "$out"
     # shellcheck disable=SC2086
-    mpi_run "$ranks" "$tutti" score "$(model_dir "$model")" --ids-file "$(ids_of "$model")" --logits "$out" --quiet $options \
+    mpi_run "$ranks" env ${fake:+TUTTI_FAKE_NODES=$fake} "$tutti" score "$(model_dir "$model")" --ids-file "$(ids_of "$model")" --logits "$out" --quiet $options \
         </dev/null >"$work/log" 2>&1
     status=$?
     if [ $status -ne 0 ]; then
