@@ -197,6 +197,7 @@ static void the_tokenizer_comes_along(void **state)
 
 int main(void)
 {
+    cmocka_set_message_output(CM_OUTPUT_TAP);
     const struct CMUnitTest tests[] = {cmocka_unit_test(packed_ones_are_the_same_models), cmocka_unit_test(the_tokenizer_comes_along)};
     ttk_init(0);
     return cmocka_run_group_tests(tests, NULL, NULL);
