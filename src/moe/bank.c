@@ -38,6 +38,9 @@ static tt_status load_attention_side(tt_moe *moe, tt_load_params *load, int64_t 
     return TT_OK;
 }
 
+/* Each matrix is a read of its own and the next expert is told ahead: neighbouring slots are neighbours in files, which the system's own read-ahead
+ * sees. Neither telling it megabytes ahead nor joining reads is faster, even of small experts (128 KiB a matrix, 3072 of them, cold cache:
+ * 1.8 s as here, 2.4 s told 4 MiB ahead; the calls themselves take below 2 % of it). */
 static tt_status load_experts(tt_moe *moe, tt_load_params *load, int64_t layer)
 {
     tti_moe_layer *l = &moe->layer[layer];
