@@ -45,6 +45,7 @@ static const claim endings[] = {
     {"rotary_emb.sin_cached", CLAIM_USELESS},
     {".attn_rot_embd.weight", CLAIM_USELESS},
     {"input_scale", CLAIM_USELESS},
+    {".activation_scale", CLAIM_USELESS},
     {"input_zero_point", CLAIM_USELESS},
     {"output_scale", CLAIM_USELESS},
     {"output_zero_point", CLAIM_USELESS},

@@ -64,19 +64,6 @@ static tt_status read_block(const char *what, const char *key, const json_t *val
     return TT_OK;
 }
 
-static tt_status read_fp8(const char *what, const json_t *object, tti_quantization *q)
-{
-    static const tti_key keys[] = {TEXT("fmt", fmt, "e4m3"), TTI_KEYS_END};
-    stated s;
-    TT_TRY(tti_json_fill(what, object, keys, &s));
-    TT_CHECK(strcmp(s.fmt, "e4m3") == 0, TT_ERR_UNSUPPORTED, "%s: quantization_config: fmt '%s' is not supported (e4m3 is)",
-             tti_show_path(what), tti_show(s.fmt).text);
-    tti_quant_rule *rule = &q->rule[q->n_rules++];
-    *rule = (tti_quant_rule){.bits = 8, .is_float = true, .symmetric = true, .strategy = TTI_QUANT_ANY};
-    const json_t *block = json_object_get(object, "weight_block_size");
-    return block && !json_is_null(block) ? read_block(what, "weight_block_size", block, rule) : TT_OK;
-}
-
 /* A key that restates what another one settles, or the only form that is read. */
 static tt_status check_says(const char *what, const json_t *object, const char *key, const char *want)
 {
@@ -86,11 +73,26 @@ static tt_status check_says(const char *what, const json_t *object, const char *
     return TT_OK;
 }
 
+static tt_status read_fp8(const char *what, const json_t *object, tti_quantization *q)
+{
+    static const tti_key keys[] = {TEXT("fmt", fmt, "e4m3"), TTI_KEYS_END};
+    stated s;
+    TT_TRY(tti_json_fill(what, object, keys, &s));
+    TT_CHECK(strcmp(s.fmt, "e4m3") == 0, TT_ERR_UNSUPPORTED, "%s: quantization_config: fmt '%s' is not supported (e4m3 is)",
+             tti_show_path(what), tti_show(s.fmt).text);
+    TT_TRY(check_says(what, object, "expert_dtype", "fp8"));
+    tti_quant_rule *rule = &q->rule[q->n_rules++];
+    *rule = (tti_quant_rule){.bits = 8, .is_float = true, .symmetric = true, .strategy = TTI_QUANT_ANY};
+    const json_t *block = json_object_get(object, "weight_block_size");
+    return block && !json_is_null(block) ? read_block(what, "weight_block_size", block, rule) : TT_OK;
+}
+
 static tt_status read_gptq(const char *what, const json_t *object, tti_quantization *q)
 {
     static const tti_key keys[] = {{.type = TTI_KEY_INT, .flags = TTI_KEY_REQUIRED, .name = {"bits"}, .offset = STATED(bits), .min = 1, .max = 16},
-                                   INT("group_size", group_size, -1, TTI_MAX_WIDTH, 128),
-                                   FLAG("desc_act", desc_act, 0),
+                                   {.type = TTI_KEY_INT, .name = {"group_size", "groupsize"}, .offset = STATED(group_size), .fallback = 128, .min = -1,
+                                    .max = TTI_MAX_WIDTH},
+                                   {.type = TTI_KEY_BOOL, .name = {"desc_act", "actorder"}, .offset = STATED(desc_act)},
                                    FLAG("static_groups", static_groups, 0),
                                    FLAG("sym", symmetric, 1),
                                    FLAG("is_marlin_format", is_marlin, 0),
@@ -105,6 +107,7 @@ static tt_status read_gptq(const char *what, const json_t *object, tti_quantizat
              s.is_marlin ? "marlin" : tti_show(s.format).text);
     TT_TRY(check_says(what, object, "format", s.format));
     TT_TRY(check_says(what, object, "data_type", "int"));
+    TT_TRY(check_says(what, object, "method", "gptq"));
     q->zeros_less_one = !v2;
     q->act_order = s.desc_act && !s.static_groups;
     q->varies = json_object_size(json_object_get(object, "dynamic")) > 0;
@@ -121,7 +124,7 @@ static tt_status read_awq(const char *what, const json_t *object, tti_quantizati
         {.type = TTI_KEY_INT, .flags = TTI_KEY_REQUIRED, .name = {"bits", "w_bit"}, .offset = STATED(bits), .min = 1, .max = 16},
         {.type = TTI_KEY_INT, .name = {"group_size", "q_group_size"}, .offset = STATED(group_size), .fallback = 128, .min = -1, .max = TTI_MAX_WIDTH},
         FLAG("zero_point", zero_point, 1),
-        TEXT("version", version, "gemm"),
+        {.type = TTI_KEY_STRING, .name = {"version", "format"}, .offset = STATED(version), .text = "gemm"}, /* format: transformers from 5 on, beside it */
         TTI_KEYS_END};
     stated s;
     TT_TRY(tti_json_fill(what, object, keys, &s));
@@ -129,6 +132,7 @@ static tt_status read_awq(const char *what, const json_t *object, tti_quantizati
     TT_CHECK(strcmp(s.version, "gemm") == 0 || strcmp(s.version, "GEMM") == 0, TT_ERR_UNSUPPORTED,
              "%s: quantization_config: awq version '%s' is not supported (gemm is)", tti_show_path(what), tti_show(s.version).text);
     TT_TRY(check_says(what, object, "data_type", "int"));
+    TT_TRY(check_says(what, object, "method", "awq"));
     TT_CHECK(s.bits == 4, TT_ERR_UNSUPPORTED, "%s: quantization_config: awq with %d bits is not supported (4 are)", tti_show_path(what),
              (int)s.bits);
     q->rule[q->n_rules++] = (tti_quant_rule){.bits = (int)s.bits,
@@ -224,17 +228,20 @@ static tt_status read_compressed(const char *what, const json_t *object, tti_qua
     return TT_OK;
 }
 
-/* How it was made and what runs it, which says nothing of the numbers. */
+/* How it was made, what runs it and how that rounds activations, which says nothing of the numbers. The names are those that AutoGPTQ, GPTQModel,
+ * AutoAWQ, AutoRound, transformers and compressed-tensors write. */
 static const char *const recipe_keys[] = {"quant_method", "modules_to_not_convert", "meta", "backend", "batch_size", "dataset", "tokenizer",
     "model_name_or_path", "model_file_base_name", "damp_percent", "damp_auto_increment", "true_sequential", "use_exllama", "disable_exllama",
     "exllama_config", "use_cuda_fp16", "max_input_length", "cache_block_outputs", "pad_token_id", "model_seqlen", "seqlen", "nsamples", "iters",
     "lr", "minmax_lr", "train_bs", "amp", "gradient_accumulate_steps", "low_gpu_mem_usage", "autoround_version", "enable_minmax_tuning",
     "enable_norm_bias_tuning", "enable_quanted_input", "use_quant_input", "scale_dtype", "dequantize", "do_fuse", "fuse_max_seq_len",
-    "modules_to_fuse", "mse", "act_group_aware", "fail_safe", "quantizer", "offload_to_disk", "offload_to_disk_path", NULL};
+    "modules_to_fuse", "mse", "act_group_aware", "fail_safe", "quantizer", "offload_to_disk", "offload_to_disk_path",
+    "fallback", "failsafe", "pack_impl", "gptaq", "gptaq_alpha", "gptaq_memory_device", "foem", "v2", "v2_alpha", "scale_search", "model_free",
+    "act_bits", "act_data_type", "act_group_size", "act_sym", "act_dynamic", "use_optimized_inference", NULL};
 
 /* Which modules are converted shows in the tensors; an own width of some is checked against them. */
 static const char *const module_keys[] = {"block_name_to_quantize", "to_quant_block_names", "module_name_preceding_first_block",
-    "modules_in_block_to_quantize", "ignored_layers", "ignore", "lm_head", "dynamic", NULL};
+    "modules_in_block_to_quantize", "modules_to_convert", "ignored_layers", "ignore", "lm_head", "dynamic", NULL};
 
 /* Keys that may change what the numbers mean, and that we know nothing of; an empty or negative one changes nothing. */
 static tt_status check_known(const char *what, const json_t *object, const char *const *own)
@@ -254,13 +261,15 @@ static tt_status check_known(const char *what, const json_t *object, const char 
 tt_status tti_quantization_read(const char *what, const json_t *config, tti_quantization *q_out)
 {
     /* scale_fmt is of activations, kv_cache_scheme of a cache: neither is stored. */
-    static const char *const fp8_keys[] = {"fmt", "weight_block_size", "activation_scheme", "scale_fmt", "kv_cache_scheme", NULL};
+    static const char *const fp8_keys[] = {"fmt", "weight_block_size", "activation_scheme", "scale_fmt", "kv_cache_scheme",
+                                           "expert_dtype", NULL};
     static const char *const compressed_keys[] = {"config_groups", "format", "version", "quantization_status", "global_compression_ratio",
                                                   "kv_cache_scheme", "sparsity_config", "run_compressed", NULL};
     static const char *const mxfp4_keys[] = {NULL};
-    static const char *const gptq_keys[] = {"bits", "group_size", "desc_act", "static_groups", "sym", "is_marlin_format", "checkpoint_format",
+    static const char *const gptq_keys[] = {"bits", "group_size", "groupsize", "desc_act", "actorder", "method", "static_groups", "sym", "is_marlin_format", "checkpoint_format",
                                             "format", "pack_dtype", "data_type", NULL};
-    static const char *const awq_keys[] = {"bits", "w_bit", "group_size", "q_group_size", "zero_point", "version", "sym", "data_type", NULL};
+    static const char *const awq_keys[] = {"bits", "w_bit", "group_size", "q_group_size", "zero_point", "version", "format", "method",
+                                           "sym", "data_type", NULL};
     static const struct {
         const char *name;
         tti_quant_method method;

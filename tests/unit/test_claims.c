@@ -126,6 +126,7 @@ static void what_changes_no_result_is_accepted(void **state)
         {"llama_dense", "model.layers.0.self_attn.k_scale", 1},
         {"qwen3_moe_gptq", "model.layers.0.self_attn.q_proj.bias", 0},
         {"deepseek_v3_fp8", "model.layers.0.self_attn.o_proj.input_scale", 1},
+        {"deepseek_v3_fp8", "model.layers.0.self_attn.o_proj.activation_scale", 1},
         {"deepseek_v3_fp8", "model.layers.0.self_attn.o_proj.weight_zero_point", 0},
         {"qwen3_next", "mtp.fc.weight", 1},
         {"ernie4_5_moe", "model.mtp_linear_proj.0.weight", 1},

@@ -398,6 +398,11 @@ static void configurations_that_are_not_known_are_refused(void **state)
                                              {"{\"quant_method\":\"mxfp4\",\"block\":16}", "block"},
                                              {"{\"quant_method\":\"gptq\",\"bits\":4,\"format\":\"gptq_v2\"}", "'format'"},
                                              {"{\"quant_method\":\"awq\",\"bits\":4,\"data_type\":\"mx_fp\"}", "data_type"},
+                                             {"{\"quant_method\":\"gptq\",\"bits\":4,\"method\":\"qvq\"}", "'method'"},
+                                             {"{\"quant_method\":\"gptq\",\"bits\":4,\"groupsize\":64,\"group_size\":128}", "groupsize"},
+                                             {"{\"quant_method\":\"awq\",\"bits\":4,\"format\":\"gemv\"}", "gemv"},
+                                             {"{\"quant_method\":\"awq\",\"bits\":4,\"desc_act\":true}", "desc_act"},
+                                             {"{\"quant_method\":\"fp8\",\"expert_dtype\":\"fp4\"}", "expert_dtype"},
                                              {"{\"quant_method\":\"gptq\"}", "bits"}};
     for (size_t i = 0; i < sizeof(configs) / sizeof(configs[0]); i++) {
         tti_quantization q;
@@ -425,7 +430,17 @@ static void neutral_configurations_are_accepted(void **state)
         "\"modules_to_not_convert\":[\"lm_head\"]}",
         "{\"quant_method\":\"gptq\",\"bits\":4,\"damp_percent\":0.01,\"lm_head\":false,\"rotation\":null,\"meta\":{\"quantizer\":[\"x\"]},"
         "\"pack_dtype\":\"int32\",\"true_sequential\":true}",
-        "{\"quant_method\":\"awq\",\"bits\":4,\"backend\":\"autoawq\",\"do_fuse\":false,\"smooth\":[]}"};
+        "{\"quant_method\":\"awq\",\"bits\":4,\"backend\":\"autoawq\",\"do_fuse\":false,\"smooth\":[]}",
+        /* as transformers 5 saves them */
+        "{\"quant_method\":\"awq\",\"bits\":4,\"group_size\":128,\"zero_point\":true,\"version\":\"gemm\",\"format\":\"gemm\",\"sym\":true,"
+        "\"backend\":\"auto\",\"desc_act\":false,\"act_group_aware\":true,\"damp_percent\":0.1,\"true_sequential\":true,\"meta\":null,"
+        "\"batch_size\":1,\"cache_block_outputs\":true,\"modules_to_not_convert\":[\"gate\"]}",
+        "{\"quant_method\":\"fp8\",\"activation_scheme\":\"static\",\"scale_fmt\":\"float\",\"weight_block_size\":null,\"dequantize\":false,"
+        "\"expert_dtype\":\"fp8\",\"modules_to_convert\":[\"q_proj\"]}",
+        /* GPTQModel, AutoRound, and a maker that says things twice */
+        "{\"quant_method\":\"gptq\",\"method\":\"gptq\",\"bits\":4,\"format\":\"gptq\",\"checkpoint_format\":\"gptq\",\"fallback\":{\"strategy\":\"rtn\"}}",
+        "{\"quant_method\":\"gptq\",\"bits\":4,\"data_type\":\"int\",\"act_bits\":16,\"act_dynamic\":true,\"iters\":200,\"autoround_version\":\"0.12.3\"}",
+        "{\"quant_method\":\"gptq\",\"bits\":4,\"groupsize\":128,\"group_size\":128,\"actorder\":true,\"desc_act\":true}"};
     for (size_t i = 0; i < sizeof(configs) / sizeof(configs[0]); i++) {
         tti_quantization q;
         json_t *value = json_loads(configs[i], 0, NULL);
