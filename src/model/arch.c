@@ -8,11 +8,13 @@
 #include <string.h>
 
 static const tti_family *const families[] = {
-    &tti_family_deepseek_v2,  &tti_family_deepseek_v3, &tti_family_dots1,       &tti_family_ernie4_5_moe,
-    &tti_family_flex_olmo,    &tti_family_glm4_moe,    &tti_family_gpt_oss,     &tti_family_granite_moe,
-    &tti_family_hunyuan_moe,  &tti_family_llama,       &tti_family_llama4,      &tti_family_minimax_m2,
-    &tti_family_mistral,      &tti_family_mixtral,     &tti_family_olmoe,       &tti_family_phimoe,
-    &tti_family_qwen2_moe,    &tti_family_qwen3,       &tti_family_qwen3_moe,   &tti_family_qwen3_next,
+    &tti_family_deepseek_v2,  &tti_family_deepseek_v3, &tti_family_dots1,
+    &tti_family_ernie4_5_moe, &tti_family_flex_olmo,   &tti_family_glm4_moe,
+    &tti_family_gpt_oss,      &tti_family_granite_moe, &tti_family_hunyuan_moe,
+    &tti_family_llama,        &tti_family_llama4,      &tti_family_minimax_m2,
+    &tti_family_mistral,      &tti_family_mixtral,     &tti_family_olmoe,
+    &tti_family_phimoe,       &tti_family_qwen2_moe,   &tti_family_qwen3,
+    &tti_family_qwen3_moe,    &tti_family_qwen3_next,
 };
 enum {
     N_FAMILIES = sizeof(families) / sizeof(families[0]),
@@ -116,7 +118,10 @@ bool tti_arch_layer_is(const tti_hyper *hyper, int64_t id, const char *type, boo
     if (id >= hyper->arch.L) {
         return false;
     }
-    return hyper->layer_types ? strcmp(json_string_value(json_array_get(hyper->layer_types, (size_t)id)), type) == 0 : by_default;
+    return hyper->layer_types
+               ? strcmp(json_string_value(json_array_get(hyper->layer_types, (size_t)id)), type) ==
+                     0
+               : by_default;
 }
 
 void tti_arch_set_window(const tti_hyper *hyper, int64_t id, bool by_default, tt_layer *layer)
@@ -135,19 +140,24 @@ void tti_arch_all_slide(const tti_hyper *hyper, int64_t id, tt_layer *layer)
 
 tt_router tti_router_softmax(bool normalise)
 {
-    return (tt_router){.score = TT_SCORE_SOFTMAX, .n_groups = 1, .n_groups_kept = 1, .normalise = normalise, .scale = 1};
+    return (tt_router){.score = TT_SCORE_SOFTMAX,
+                       .n_groups = 1,
+                       .n_groups_kept = 1,
+                       .normalise = normalise,
+                       .scale = 1};
 }
 
 tt_router tti_router_sigmoid(const tti_hyper *hyper)
 {
-    return (tt_router){.score = TT_SCORE_SIGMOID,
-                       .choice_bias = true,
-                       .n_groups = hyper->arch.router.n_groups > 0 ? hyper->arch.router.n_groups : 1,
-                       .n_groups_kept = hyper->arch.router.n_groups > 0 ? hyper->arch.router.n_groups_kept : 1,
-                       .group_score = TT_GROUP_TOP2_SUM,
-                       .normalise = hyper->norm_topk,
-                       .normalise_eps = 1e-20f,
-                       .scale = (float)hyper->scale};
+    return (tt_router){
+        .score = TT_SCORE_SIGMOID,
+        .choice_bias = true,
+        .n_groups = hyper->arch.router.n_groups > 0 ? hyper->arch.router.n_groups : 1,
+        .n_groups_kept = hyper->arch.router.n_groups > 0 ? hyper->arch.router.n_groups_kept : 1,
+        .group_score = TT_GROUP_TOP2_SUM,
+        .normalise = hyper->norm_topk,
+        .normalise_eps = 1e-20f,
+        .scale = (float)hyper->scale};
 }
 
 /* Low-rank norms of latent attention use this whatever rms_norm_eps says (DeepSeek's reference code
@@ -216,14 +226,17 @@ static tt_status check_windows(const tti_hyper *hyper)
         slides |= tti_arch_layer_is(hyper, i, "sliding_attention", false);
     }
     TT_CHECK(!slides || (hyper->use_sliding_window && hyper->sliding_window > 0), TT_ERR_FILE,
-             "%s: 'layer_types' names sliding_attention, and no sliding_window is given", tti_show_path(hyper->what));
+             "%s: 'layer_types' names sliding_attention, and no sliding_window is given",
+             tti_show_path(hyper->what));
     return TT_OK;
 }
 
 /* The rotated components of a head of width D. */
 static int64_t rotary_dim(const tti_hyper *hyper)
 {
-    return hyper->rotary_dim > 0 ? hyper->rotary_dim : (int64_t)((double)hyper->arch.D * hyper->rope.partial_rotary_factor);
+    return hyper->rotary_dim > 0
+               ? hyper->rotary_dim
+               : (int64_t)((double)hyper->arch.D * hyper->rope.partial_rotary_factor);
 }
 
 tt_status tti_arch_finish_gqa(tti_hyper *hyper)
@@ -245,14 +258,17 @@ tt_status tti_arch_finish_gqa(tti_hyper *hyper)
     }
     arch->qkv_bias = hyper->attention_bias;
     arch->o_bias = hyper->attention_bias;
-    arch->softmax_scale = (float)(hyper->attention_multiplier > 0 ? hyper->attention_multiplier : 1 / sqrt((double)arch->D));
+    arch->softmax_scale = (float)(hyper->attention_multiplier > 0 ? hyper->attention_multiplier
+                                                                  : 1 / sqrt((double)arch->D));
     if (hyper->sliding_window == 0) {
         hyper->use_sliding_window = false;
     }
     TT_TRY(check_windows(hyper));
-    TT_CHECK(rotary_dim(hyper) <= arch->D, TT_ERR_FILE, "%s: %lld rotary components of heads %lld wide", tti_show_path(hyper->what),
+    TT_CHECK(rotary_dim(hyper) <= arch->D, TT_ERR_FILE,
+             "%s: %lld rotary components of heads %lld wide", tti_show_path(hyper->what),
              (long long)rotary_dim(hyper), (long long)arch->D);
-    TT_TRY(tti_rope_build(hyper->what, &hyper->rope, rotary_dim(hyper), hyper->rope_interleaved, arch->context, &arch->rope));
+    TT_TRY(tti_rope_build(hyper->what, &hyper->rope, rotary_dim(hyper), hyper->rope_interleaved,
+                          arch->context, &arch->rope));
     return tti_rope_extend(hyper->what, &hyper->rope, &arch->context);
 }
 
@@ -270,7 +286,8 @@ tt_status tti_arch_finish_mla(tti_hyper *hyper)
     arch->mla_norm_eps = MLA_NORM_EPS;
     double width = (double)(arch->nope_dim + arch->rope_dim);
     arch->softmax_scale = (float)(tti_rope_softmax_factor(&hyper->rope) / sqrt(width));
-    TT_TRY(tti_rope_build(hyper->what, &hyper->rope, arch->rope_dim, hyper->rope_interleaved, arch->context, &arch->rope));
+    TT_TRY(tti_rope_build(hyper->what, &hyper->rope, arch->rope_dim, hyper->rope_interleaved,
+                          arch->context, &arch->rope));
     return tti_rope_extend(hyper->what, &hyper->rope, &arch->context);
 }
 

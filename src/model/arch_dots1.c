@@ -27,8 +27,9 @@ static tt_status finish(tti_hyper *hyper)
 {
     tt_arch *arch = &hyper->arch;
     /* The released configuration says "noaux_tc" here, which is the way of choosing: sigmoid with a bias. */
-    TT_CHECK(strcmp(hyper->scoring, "sigmoid") == 0 || strcmp(hyper->scoring, "noaux_tc") == 0, TT_ERR_UNSUPPORTED,
-             "%s: scoring_func '%s' is not supported for this architecture", tti_show_path(hyper->what), tti_show(hyper->scoring).text);
+    TT_CHECK(strcmp(hyper->scoring, "sigmoid") == 0 || strcmp(hyper->scoring, "noaux_tc") == 0,
+             TT_ERR_UNSUPPORTED, "%s: scoring_func '%s' is not supported for this architecture",
+             tti_show_path(hyper->what), tti_show(hyper->scoring).text);
     hyper->use_sliding_window = true;
     arch->qk_norm = TT_QK_NORM_HEAD;
     arch->F_shared = arch->F * hyper->n_shared;

@@ -17,7 +17,11 @@ static const tti_key keys[] = {
     TTI_KEY_FACTOR_OR("embedding_multiplier", arch.embedding_scale, 1),
     TTI_KEY_FACTOR_OR("residual_multiplier", arch.residual_scale, 1),
     TTI_KEY_FACTOR_OR("logits_scaling", arch.logit_divisor, 1),
-    {.type = TTI_KEY_REAL, .name = {"attention_multiplier"}, .offset = TTI_OFFSET(attention_multiplier), .fallback = 1, .min = 1e-6,
+    {.type = TTI_KEY_REAL,
+     .name = {"attention_multiplier"},
+     .offset = TTI_OFFSET(attention_multiplier),
+     .fallback = 1,
+     .min = 1e-6,
      .max = 1e6},
     TTI_KEYS_END};
 
@@ -26,8 +30,10 @@ static tt_status check_shared(const tti_hyper *hyper)
 {
     const char *type = json_string_value(json_object_get(hyper->root, "model_type"));
     bool is_named = json_array_size(json_object_get(hyper->root, "architectures")) > 0;
-    bool is_shared = is_named ? strcmp(hyper->arch.name, with_shared) == 0 : type && strcmp(type, "granitemoeshared") == 0;
-    TT_CHECK(is_shared || hyper->arch.F_shared == 0, TT_ERR_UNSUPPORTED, "%s: shared_intermediate_size %lld is supported for %s only",
+    bool is_shared = is_named ? strcmp(hyper->arch.name, with_shared) == 0
+                              : type && strcmp(type, "granitemoeshared") == 0;
+    TT_CHECK(is_shared || hyper->arch.F_shared == 0, TT_ERR_UNSUPPORTED,
+             "%s: shared_intermediate_size %lld is supported for %s only",
              tti_show_path(hyper->what), (long long)hyper->arch.F_shared, with_shared);
     return TT_OK;
 }
@@ -36,7 +42,8 @@ static tt_status finish(tti_hyper *hyper)
 {
     tt_arch *arch = &hyper->arch;
     TT_TRY(check_shared(hyper));
-    arch->router = (tt_router){.score = TT_SCORE_SOFTMAX_CHOSEN, .n_groups = 1, .n_groups_kept = 1, .scale = 1};
+    arch->router = (tt_router){
+        .score = TT_SCORE_SOFTMAX_CHOSEN, .n_groups = 1, .n_groups_kept = 1, .scale = 1};
     TT_TRY(tti_arch_check_router(hyper));
     return tti_arch_finish_gqa(hyper);
 }
@@ -50,9 +57,10 @@ const tti_family tti_family_granite_moe = {
     .keys = keys,
     .finish = finish,
     .layer_is_moe = tti_arch_every_layer,
-    .tensors = {.role = {[TT_ROLE_ROUTER] = {MOE "router.layer.weight", MOE "router.weight"},
-                         [TT_ROLE_EXPERT_DOWN] = {MOE "output_linear.weight", MOE "experts.down_proj"},
-                         [TT_ROLE_SHARED_DOWN] = {SHARED "output_linear.weight"}},
-                .pair = {[TTI_PAIR_EXPERT] = {MOE "input_linear.weight", MOE "experts.gate_up_proj"},
-                         [TTI_PAIR_SHARED] = {SHARED "input_linear.weight"}}},
+    .tensors =
+        {.role = {[TT_ROLE_ROUTER] = {MOE "router.layer.weight", MOE "router.weight"},
+                  [TT_ROLE_EXPERT_DOWN] = {MOE "output_linear.weight", MOE "experts.down_proj"},
+                  [TT_ROLE_SHARED_DOWN] = {SHARED "output_linear.weight"}},
+         .pair = {[TTI_PAIR_EXPERT] = {MOE "input_linear.weight", MOE "experts.gate_up_proj"},
+                  [TTI_PAIR_SHARED] = {SHARED "input_linear.weight"}}},
 };

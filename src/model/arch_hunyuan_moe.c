@@ -13,7 +13,8 @@ static const tti_key keys[] = {
     TTI_KEYS_END};
 
 /* A number, or a list with the same number for each layer. */
-static tt_status same_for_all(const tti_hyper *hyper, const char *key, int64_t fallback, int64_t *out)
+static tt_status same_for_all(const tti_hyper *hyper, const char *key, int64_t fallback,
+                              int64_t *out)
 {
     const json_t *value = json_object_get(hyper->config, key);
     const json_t *first = json_is_array(value) ? json_array_get(value, 0) : value;
@@ -21,11 +22,12 @@ static tt_status same_for_all(const tti_hyper *hyper, const char *key, int64_t f
     if (!value || json_is_null(value)) {
         return TT_OK;
     }
-    TT_CHECK(json_is_integer(first) && json_integer_value(first) >= 0 && json_integer_value(first) <= TTI_MAX_EXPERTS, TT_ERR_FILE,
-             "%s: '%s' is no count", tti_show_path(hyper->what), key);
+    TT_CHECK(json_is_integer(first) && json_integer_value(first) >= 0 &&
+                 json_integer_value(first) <= TTI_MAX_EXPERTS,
+             TT_ERR_FILE, "%s: '%s' is no count", tti_show_path(hyper->what), key);
     for (size_t i = 1; i < json_array_size(value); i++) {
-        TT_CHECK(json_equal(first, json_array_get(value, i)), TT_ERR_UNSUPPORTED, "%s: '%s' differs from layer to layer",
-                 tti_show_path(hyper->what), key);
+        TT_CHECK(json_equal(first, json_array_get(value, i)), TT_ERR_UNSUPPORTED,
+                 "%s: '%s' differs from layer to layer", tti_show_path(hyper->what), key);
     }
     *out = json_integer_value(first);
     return TT_OK;

@@ -2,19 +2,15 @@
  * arXiv:2310.06825; defaults are those of the Hugging Face configuration classes. */
 #include "model_internal.h"
 
-static const tti_key llama_keys[] = {
-    TTI_KEYS_GQA(0, 0, 2048, 1e-6),
-    TTI_KEY_TIED(false),
-    TTI_KEY_SIZE("intermediate_size", arch.F_dense, TTI_MAX_WIDTH),
-    TTI_KEY_BOOL_OR("attention_bias", attention_bias, false),
-    TTI_KEYS_END};
+static const tti_key llama_keys[] = {TTI_KEYS_GQA(0, 0, 2048, 1e-6), TTI_KEY_TIED(false),
+                                     TTI_KEY_SIZE("intermediate_size", arch.F_dense, TTI_MAX_WIDTH),
+                                     TTI_KEY_BOOL_OR("attention_bias", attention_bias, false),
+                                     TTI_KEYS_END};
 
 static const tti_key mistral_keys[] = {
-    TTI_KEYS_GQA(8, 0, 131072, 1e-6),
-    TTI_KEY_TIED(false),
+    TTI_KEYS_GQA(8, 0, 131072, 1e-6), TTI_KEY_TIED(false),
     TTI_KEY_SIZE("intermediate_size", arch.F_dense, TTI_MAX_WIDTH),
-    TTI_KEY_COUNT_OR("sliding_window", sliding_window, TTI_MAX_CONTEXT, 4096),
-    TTI_KEYS_END};
+    TTI_KEY_COUNT_OR("sliding_window", sliding_window, TTI_MAX_CONTEXT, 4096), TTI_KEYS_END};
 
 static tt_status finish(tti_hyper *hyper)
 {

@@ -21,7 +21,8 @@ static tt_status check_name(const tti_hyper *hyper)
     const char *type = json_string_value(json_object_get(hyper->root, "model_type"));
     bool is_named = json_array_size(json_object_get(hyper->root, "architectures")) > 0;
     TT_CHECK(is_named || !type || strcmp(type, "minimax") != 0, TT_ERR_UNSUPPORTED,
-             "%s: model_type 'minimax' is supported only with 'architectures' naming %s", tti_show_path(hyper->what), hyper->arch.name);
+             "%s: model_type 'minimax' is supported only with 'architectures' naming %s",
+             tti_show_path(hyper->what), hyper->arch.name);
     return TT_OK;
 }
 
@@ -30,11 +31,12 @@ static tt_status finish(tti_hyper *hyper)
     tt_arch *arch = &hyper->arch;
     const json_t *kinds = json_object_get(hyper->config, "attn_type_list");
     TT_TRY(check_name(hyper));
-    TT_CHECK(!kinds || json_is_null(kinds) || json_is_array(kinds), TT_ERR_FILE, "%s: 'attn_type_list' is not a list",
-             tti_show_path(hyper->what));
+    TT_CHECK(!kinds || json_is_null(kinds) || json_is_array(kinds), TT_ERR_FILE,
+             "%s: 'attn_type_list' is not a list", tti_show_path(hyper->what));
     for (size_t i = 0; i < json_array_size(kinds); i++) {
         TT_CHECK(json_integer_value(json_array_get(kinds, i)) == 1, TT_ERR_UNSUPPORTED,
-                 "%s: attn_type_list asks for another attention than softmax in layer %zu", tti_show_path(hyper->what), i);
+                 "%s: attn_type_list asks for another attention than softmax in layer %zu",
+                 tti_show_path(hyper->what), i);
     }
     hyper->norm_topk = true;
     hyper->scale = 1;
@@ -59,9 +61,11 @@ const tti_family tti_family_minimax_m2 = {
     .finish = finish,
     .layer_is_moe = tti_arch_every_layer,
     .tensors = {.role = {[TT_ROLE_ROUTER] = {MOE "gate.weight", TTI_LAYER "mlp.gate.weight"},
-                         [TT_ROLE_ROUTER_CHOICE_BIAS] = {MOE "e_score_correction_bias", TTI_LAYER "mlp.e_score_correction_bias"},
+                         [TT_ROLE_ROUTER_CHOICE_BIAS] = {MOE "e_score_correction_bias",
+                                                         TTI_LAYER "mlp.e_score_correction_bias"},
                          [TT_ROLE_EXPERT_GATE] = {MOE "experts.%E.w1.weight"},
                          [TT_ROLE_EXPERT_UP] = {MOE "experts.%E.w3.weight"},
-                         [TT_ROLE_EXPERT_DOWN] = {MOE "experts.%E.w2.weight", TTI_LAYER "mlp.experts.down_proj"}},
+                         [TT_ROLE_EXPERT_DOWN] = {MOE "experts.%E.w2.weight",
+                                                  TTI_LAYER "mlp.experts.down_proj"}},
                 .pair = {[TTI_PAIR_EXPERT] = {TTI_LAYER "mlp.experts.gate_up_proj"}}},
 };

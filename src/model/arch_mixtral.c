@@ -28,14 +28,14 @@ const tti_family tti_family_mixtral = {
     .layer_is_moe = tti_arch_every_layer,
     .set_layer = tti_arch_all_slide,
     /* Fused files rename block_sparse_moe to mlp. */
-    .tensors =
-        {.role = {[TT_ROLE_ROUTER] = {TTI_LAYER "block_sparse_moe.gate.weight",
-                                      TTI_LAYER "mlp.gate.weight"},
-                  [TT_ROLE_EXPERT_GATE] = {TTI_LAYER "block_sparse_moe.experts.%E.w1.weight"},
-                  [TT_ROLE_EXPERT_UP] = {TTI_LAYER "block_sparse_moe.experts.%E.w3.weight"},
-                  [TT_ROLE_EXPERT_DOWN] = {TTI_LAYER "block_sparse_moe.experts.%E.w2.weight",
-                                           TTI_LAYER "mlp.experts.down_proj",
-                                           TTI_LAYER "block_sparse_moe.experts.down_proj"}},
-         .pair = {[TTI_PAIR_EXPERT] = {TTI_LAYER "mlp.experts.gate_up_proj",
-                                       TTI_LAYER "block_sparse_moe.experts.gate_up_proj"}}},
+    .tensors = {.role = {[TT_ROLE_ROUTER] = {TTI_LAYER "block_sparse_moe.gate.weight",
+                                             TTI_LAYER "mlp.gate.weight"},
+                         [TT_ROLE_EXPERT_GATE] = {TTI_LAYER
+                                                  "block_sparse_moe.experts.%E.w1.weight"},
+                         [TT_ROLE_EXPERT_UP] = {TTI_LAYER "block_sparse_moe.experts.%E.w3.weight"},
+                         [TT_ROLE_EXPERT_DOWN] = {TTI_LAYER "block_sparse_moe.experts.%E.w2.weight",
+                                                  TTI_LAYER "mlp.experts.down_proj",
+                                                  TTI_LAYER "block_sparse_moe.experts.down_proj"}},
+                .pair = {[TTI_PAIR_EXPERT] = {TTI_LAYER "mlp.experts.gate_up_proj",
+                                              TTI_LAYER "block_sparse_moe.experts.gate_up_proj"}}},
 };

@@ -12,17 +12,27 @@ static const tti_key keys[] = {
     TTI_KEY_BOOL_OR("attention_bias", attention_bias, false),
     TTI_KEY_BOOL_OR("lm_head_bias", arch.head_bias, false),
     TTI_KEY_COUNT_OR("sliding_window", sliding_window, TTI_MAX_CONTEXT, 0),
-    {.type = TTI_KEY_FLOAT, .name = {"router_jitter_noise"}, .offset = TTI_OFFSET(arch.router.jitter), .fallback = 0.01, .min = 0, .max = 1},
+    {.type = TTI_KEY_FLOAT,
+     .name = {"router_jitter_noise"},
+     .offset = TTI_OFFSET(arch.router.jitter),
+     .fallback = 0.01,
+     .min = 0,
+     .max = 1},
     TTI_KEYS_END};
 
 static tt_status finish(tti_hyper *hyper)
 {
     tt_arch *arch = &hyper->arch;
-    TT_CHECK(arch->K == 2, TT_ERR_UNSUPPORTED, "%s: num_experts_per_tok %lld is not supported for this architecture (2 is)",
+    TT_CHECK(arch->K == 2, TT_ERR_UNSUPPORTED,
+             "%s: num_experts_per_tok %lld is not supported for this architecture (2 is)",
              tti_show_path(hyper->what), (long long)arch->K);
     hyper->use_sliding_window = true;
     arch->norm = TT_NORM_LAYER;
-    arch->router = (tt_router){.score = TT_SCORE_SPARSEMIXER, .n_groups = 1, .n_groups_kept = 1, .scale = 1, .jitter = arch->router.jitter};
+    arch->router = (tt_router){.score = TT_SCORE_SPARSEMIXER,
+                               .n_groups = 1,
+                               .n_groups_kept = 1,
+                               .scale = 1,
+                               .jitter = arch->router.jitter};
     TT_TRY(tti_arch_check_router(hyper));
     return tti_arch_finish_gqa(hyper);
 }
@@ -37,9 +47,11 @@ const tti_family tti_family_phimoe = {
     .finish = finish,
     .layer_is_moe = tti_arch_every_layer,
     .set_layer = tti_arch_all_slide,
-    .tensors = {.role = {[TT_ROLE_ROUTER] = {MOE "gate.weight", TTI_LAYER "mlp.router.weight", TTI_LAYER "mlp.gate.weight"},
+    .tensors = {.role = {[TT_ROLE_ROUTER] = {MOE "gate.weight", TTI_LAYER "mlp.router.weight",
+                                             TTI_LAYER "mlp.gate.weight"},
                          [TT_ROLE_EXPERT_GATE] = {MOE "experts.%E.w1.weight"},
                          [TT_ROLE_EXPERT_UP] = {MOE "experts.%E.w3.weight"},
-                         [TT_ROLE_EXPERT_DOWN] = {MOE "experts.%E.w2.weight", TTI_LAYER "mlp.experts.down_proj"}},
+                         [TT_ROLE_EXPERT_DOWN] = {MOE "experts.%E.w2.weight",
+                                                  TTI_LAYER "mlp.experts.down_proj"}},
                 .pair = {[TTI_PAIR_EXPERT] = {TTI_LAYER "mlp.experts.gate_up_proj"}}},
 };

@@ -26,7 +26,8 @@ static const tti_key keys[] = {
 static tt_status finish(tti_hyper *hyper)
 {
     tt_arch *arch = &hyper->arch;
-    TT_CHECK(arch->delta.Nv % arch->delta.Nk == 0, TT_ERR_FILE, "%s: linear_num_value_heads %lld is no multiple of linear_num_key_heads %lld",
+    TT_CHECK(arch->delta.Nv % arch->delta.Nk == 0, TT_ERR_FILE,
+             "%s: linear_num_value_heads %lld is no multiple of linear_num_key_heads %lld",
              tti_show_path(hyper->what), (long long)arch->delta.Nv, (long long)arch->delta.Nk);
     TT_TRY(tti_arch_check_mlp_only(hyper));
     arch->qk_norm = TT_QK_NORM_HEAD;
@@ -51,7 +52,8 @@ static void set_layer(const tti_hyper *hyper, int64_t id, tt_layer *layer)
 static void view(const tt_arch *arch, tt_role role, tti_view *view)
 {
     const tt_delta *d = &arch->delta;
-    int64_t shared = d->Nv / d->Nk, values = shared * d->Dv, group = 2 * (d->Dk + values), D = arch->D;
+    int64_t shared = d->Nv / d->Nk, values = shared * d->Dv, group = 2 * (d->Dk + values),
+            D = arch->D;
     switch (role) {
     case TT_ROLE_FINAL_NORM:
     case TT_ROLE_ATTENTION_NORM:
@@ -82,7 +84,8 @@ static void view(const tt_arch *arch, tt_role role, tti_view *view)
     case TT_ROLE_DELTA_BETA:
     case TT_ROLE_DELTA_DECAY:
         view->file_rows = 2 * d->Nv;
-        view->segment[0] = (tti_segment){d->Nv, role == TT_ROLE_DELTA_DECAY ? shared : 0, shared, 2 * shared};
+        view->segment[0] =
+            (tti_segment){d->Nv, role == TT_ROLE_DELTA_DECAY ? shared : 0, shared, 2 * shared};
         break;
     default:
         break;

@@ -29,7 +29,8 @@ static void split_nibbles(const unsigned char *bytes, unsigned char *code)
 }
 
 /* The same with a fifth bit each: bit j of the little-endian `high`. */
-static void split_five_bits(const unsigned char *high, const unsigned char *bytes, unsigned char *code)
+static void split_five_bits(const unsigned char *high, const unsigned char *bytes,
+                            unsigned char *code)
 {
     split_nibbles(bytes, code);
     for (int j = 0; j < BLOCK; j++) {
@@ -86,7 +87,8 @@ static void unpack_q5_1(const unsigned char *b, int64_t n, const tti_block_array
 
 static void unpack_iq4_nl(const unsigned char *b, int64_t n, const tti_block_arrays *out)
 {
-    static const int8_t values[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+    static const int8_t values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                      1,    13,   25,  38,  53,  69,  89,  113};
     for (int64_t i = 0; i < n; i++, b += 18) {
         unsigned char nibble[BLOCK];
         int8_t *code = (int8_t *)out->code + i * BLOCK;
@@ -134,7 +136,8 @@ static void unpack_q4_k(const unsigned char *b, int64_t n, const tti_block_array
     for (int64_t i = 0; i < n; i++, b += 144) {
         out->super_scale[i] = half_at(b);
         out->super_shift[i] = half_at(b + 2);
-        split_scales(b + 4, (unsigned char *)out->scale + i * GROUPS, (unsigned char *)out->shift + i * GROUPS);
+        split_scales(b + 4, (unsigned char *)out->scale + i * GROUPS,
+                     (unsigned char *)out->shift + i * GROUPS);
         split_long_nibbles(b + 16, (unsigned char *)out->code + i * SUPER);
     }
 }
@@ -142,7 +145,8 @@ static void unpack_q4_k(const unsigned char *b, int64_t n, const tti_block_array
 static void unpack_q5_k(const unsigned char *b, int64_t n, const tti_block_arrays *out)
 {
     for (int64_t i = 0; i < n; i++, b += 176) {
-        unsigned char scale[GROUPS], minimum[GROUPS], *code = (unsigned char *)out->code + i * SUPER;
+        unsigned char scale[GROUPS], minimum[GROUPS],
+            *code = (unsigned char *)out->code + i * SUPER;
         float d = number_of_half(b), dmin = number_of_half(b + 2);
         split_scales(b + 4, scale, minimum);
         split_long_nibbles(b + 48, code);
@@ -150,7 +154,8 @@ static void unpack_q5_k(const unsigned char *b, int64_t n, const tti_block_array
             ((float *)out->scale)[i * GROUPS + g] = d * (float)scale[g];
             ((float *)out->shift)[i * GROUPS + g] = -(dmin * (float)minimum[g]);
             for (int l = 0; l < BLOCK; l++) {
-                code[BLOCK * g + l] = (unsigned char)(code[BLOCK * g + l] | (b[16 + l] >> g & 1) << 4);
+                code[BLOCK * g + l] =
+                    (unsigned char)(code[BLOCK * g + l] | (b[16 + l] >> g & 1) << 4);
             }
         }
     }
@@ -176,19 +181,65 @@ static void unpack_q6_k(const unsigned char *b, int64_t n, const tti_block_array
 
 /* A row's type is in its dtype, and the dtype points back at the row. */
 enum type_row {
-    ROW_F32, ROW_F16, ROW_BF16, ROW_Q8_0, ROW_Q4_0, ROW_Q4_1, ROW_Q5_0, ROW_Q5_1, ROW_Q4_K, ROW_Q5_K, ROW_Q6_K, ROW_IQ4_NL, ROW_MXFP4,
-    ROW_Q8_1, ROW_Q2_K, ROW_Q3_K, ROW_Q8_K, ROW_IQ2_XXS, ROW_IQ2_XS, ROW_IQ3_XXS, ROW_IQ1_S, ROW_IQ3_S, ROW_IQ2_S, ROW_IQ4_XS,
-    ROW_I8, ROW_I16, ROW_I32, ROW_I64, ROW_F64, ROW_IQ1_M, ROW_TQ1_0, ROW_TQ2_0, ROW_NVFP4, ROW_Q1_0, ROW_Q2_0, ROW_COUNT
+    ROW_F32,
+    ROW_F16,
+    ROW_BF16,
+    ROW_Q8_0,
+    ROW_Q4_0,
+    ROW_Q4_1,
+    ROW_Q5_0,
+    ROW_Q5_1,
+    ROW_Q4_K,
+    ROW_Q5_K,
+    ROW_Q6_K,
+    ROW_IQ4_NL,
+    ROW_MXFP4,
+    ROW_Q8_1,
+    ROW_Q2_K,
+    ROW_Q3_K,
+    ROW_Q8_K,
+    ROW_IQ2_XXS,
+    ROW_IQ2_XS,
+    ROW_IQ3_XXS,
+    ROW_IQ1_S,
+    ROW_IQ3_S,
+    ROW_IQ2_S,
+    ROW_IQ4_XS,
+    ROW_I8,
+    ROW_I16,
+    ROW_I32,
+    ROW_I64,
+    ROW_F64,
+    ROW_IQ1_M,
+    ROW_TQ1_0,
+    ROW_TQ2_0,
+    ROW_NVFP4,
+    ROW_Q1_0,
+    ROW_Q2_0,
+    ROW_COUNT
 };
 static const tti_block_type types[ROW_COUNT];
-#define PLAIN(name_, id_, bytes_, type_)                                                                                       \
-    [ROW_##name_] = {.id = (id_), .elements = 1, .bytes = (bytes_), .is_supported = true, .format = {.code = (type_)},           \
+#define PLAIN(name_, id_, bytes_, type_)                                                           \
+    [ROW_##name_] = {.id = (id_),                                                                  \
+                     .elements = 1,                                                                \
+                     .bytes = (bytes_),                                                            \
+                     .is_supported = true,                                                         \
+                     .format = {.code = (type_)},                                                  \
                      .dtype = {#name_, 8 * (bytes_), true, (type_), &types[ROW_##name_]}}
-#define BLOCKS(name_, id_, elements_, bytes_, n_halves_, half_, unpack_, ...)                                                                    \
-    [ROW_##name_] = {.id = (id_), .elements = (elements_), .bytes = (bytes_), .is_supported = true, .format = __VA_ARGS__,        \
-                     .n_halves = (n_halves_), .half = {(half_), 2}, .unpack = (unpack_), .dtype = {#name_, 0, false, TTK_F32, &types[ROW_##name_]}}
-#define UNSUPPORTED(name_, id_, elements_, bytes_)                                                                            \
-    [ROW_##name_] = {.id = (id_), .elements = (elements_), .bytes = (bytes_),                                                 \
+#define BLOCKS(name_, id_, elements_, bytes_, n_halves_, half_, unpack_, ...)                      \
+    [ROW_##name_] = {.id = (id_),                                                                  \
+                     .elements = (elements_),                                                      \
+                     .bytes = (bytes_),                                                            \
+                     .is_supported = true,                                                         \
+                     .format = __VA_ARGS__,                                                        \
+                     .n_halves = (n_halves_),                                                      \
+                     .half = {(half_), 2},                                                         \
+                     .unpack = (unpack_),                                                          \
+                     .dtype = {#name_, 0, false, TTK_F32, &types[ROW_##name_]}}
+#define UNSUPPORTED(name_, id_, elements_, bytes_)                                                 \
+    [ROW_##name_] = {.id = (id_),                                                                  \
+                     .elements = (elements_),                                                      \
+                     .bytes = (bytes_),                                                            \
                      .dtype = {#name_, 0, false, TTK_F32, &types[ROW_##name_]}}
 static const tti_block_type types[ROW_COUNT] = {
     PLAIN(F32, 0, 4, TTK_F32),

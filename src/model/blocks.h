@@ -19,15 +19,16 @@ typedef struct tti_block_arrays {
 } tti_block_arrays;
 
 typedef struct tti_block_type {
-    uint32_t id;       /* ggml_type in the file */
-    int32_t elements;  /* of a block */
-    int32_t bytes;     /* of a block */
-    bool is_supported; /* its numbers can be read; else only its name and size are known */
-    ttk_format format; /* of its numbers */
+    uint32_t id;               /* ggml_type in the file */
+    int32_t elements;          /* of a block */
+    int32_t bytes;             /* of a block */
+    bool is_supported;         /* its numbers can be read; else only its name and size are known */
+    ttk_format format;         /* of its numbers */
     int32_t n_halves, half[2]; /* where in a block its f16 numbers lie: they must be finite */
     /* Unpacks n blocks; NULL for a plain type (F32, F16, BF16), whose elements lie as they are. */
     void (*unpack)(const unsigned char *blocks, int64_t n, const tti_block_arrays *out);
-    tti_dtype_info dtype; /* what tti_entry.dtype points to; dtype.name is the type's name ("Q4_K") */
+    tti_dtype_info
+        dtype; /* what tti_entry.dtype points to; dtype.name is the type's name ("Q4_K") */
 } tti_block_type;
 
 /* The type of an id; NULL: no such type is known. */

@@ -100,7 +100,8 @@ static bool is_tied_copy(const tti_claims *claims, const char *name)
 {
     const char *head = tti_role_names(claims->family, TT_ROLE_HEAD)[0];
     size_t n_prefix = strlen(claims->prefix), n = strlen(head) - strlen("weight");
-    return claims->arch->tied_embeddings && begins(name, claims->prefix) && strncmp(name + n_prefix, head, n) == 0 && !ends(name, ".bias");
+    return claims->arch->tied_embeddings && begins(name, claims->prefix) &&
+           strncmp(name + n_prefix, head, n) == 0 && !ends(name, ".bias");
 }
 
 static claim_kind kind_of(const tti_claims *claims, const char *name)
@@ -140,7 +141,9 @@ static tt_status check_zeros(const tti_file *file, const tti_entry *entry, bool 
 static void report_parts(const tti_claims *claims, const char *first, size_t n)
 {
     if (n > 0) {
-        tt_log(TT_LOG_WARN, "%s: %zu tensors ('%s' and so on) are of parts for pictures or sound, which are not run: text only",
+        tt_log(TT_LOG_WARN,
+               "%s: %zu tensors ('%s' and so on) are of parts for pictures or sound, which are not "
+               "run: text only",
                tti_show_path(claims->checkpoint->source), n, tti_show(first).text);
     }
 }
@@ -171,8 +174,11 @@ tt_status tti_claims_check(const tti_claims *claims)
     if (n_refused > 0) {
         char more[48] = "";
         snprintf(more, sizeof(more), " (and %zu more)", n_refused - 1);
-        return TT_FAIL(TT_ERR_UNSUPPORTED, "%s: tensor '%s'%s has no place in %s as the configuration describes it: results would lack it",
-                       tti_show_path(checkpoint->file[refused->file_id].path), tti_show(refused->name).text, n_refused > 1 ? more : "",
+        return TT_FAIL(TT_ERR_UNSUPPORTED,
+                       "%s: tensor '%s'%s has no place in %s as the configuration describes it: "
+                       "results would lack it",
+                       tti_show_path(checkpoint->file[refused->file_id].path),
+                       tti_show(refused->name).text, n_refused > 1 ? more : "",
                        tti_show(claims->arch->name).text);
     }
     report_parts(claims, part ? part->name : "", n_parts);

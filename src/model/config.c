@@ -96,8 +96,11 @@ static bool reads_key(const tti_family *family, const char *key)
 static bool is_value(const json_t *value, const json_t *only)
 {
     if (json_is_number(only)) {
-        double number = json_is_number(value) ? json_number_value(value) : json_is_false(value) ? 0 : NAN;
-        return number == json_number_value(only) || (json_is_false(value) && json_number_value(only) == 1);
+        double number = json_is_number(value)  ? json_number_value(value)
+                        : json_is_false(value) ? 0
+                                               : NAN;
+        return number == json_number_value(only) ||
+               (json_is_false(value) && json_number_value(only) == 1);
     }
     return json_equal(value, only);
 }
@@ -110,15 +113,19 @@ static tt_status check_only(const char *what, const json_t *config, const tti_on
     }
     json_t *only = json_loads(row->value, JSON_DECODE_ANY, NULL);
     TT_CHECK(only, TT_ERR_NOMEM, "%s: no memory to check its keys", tti_show_path(what));
-    bool fits = is_value(value, only), same_type = json_typeof(value) == json_typeof(only) || json_is_number(only) || json_is_boolean(only);
+    bool fits = is_value(value, only), same_type = json_typeof(value) == json_typeof(only) ||
+                                                   json_is_number(only) || json_is_boolean(only);
     json_decref(only);
     if (fits) {
         return TT_OK;
     }
     char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
-    tt_status st = same_type ? TT_FAIL(TT_ERR_UNSUPPORTED, "%s: %s %s is not supported for this architecture (%s is)", tti_show_path(what),
-                                       row->key, text ? tti_show(text).text : "", row->value)
-                             : TT_FAIL(TT_ERR_FILE, "%s: '%s' is of the wrong type", tti_show_path(what), row->key);
+    tt_status st =
+        same_type
+            ? TT_FAIL(TT_ERR_UNSUPPORTED,
+                      "%s: %s %s is not supported for this architecture (%s is)",
+                      tti_show_path(what), row->key, text ? tti_show(text).text : "", row->value)
+            : TT_FAIL(TT_ERR_FILE, "%s: '%s' is of the wrong type", tti_show_path(what), row->key);
     free(text);
     return st;
 }
@@ -142,20 +149,24 @@ static tt_status check_unread(const char *what, const json_t *config, const tti_
 }
 
 /* Keys that say what the family settles by itself or by another key: they must say the same. */
-static tt_status check_restated(const char *what, const json_t *config, const tti_family *family, const tt_arch *arch)
+static tt_status check_restated(const char *what, const json_t *config, const tti_family *family,
+                                const tt_arch *arch)
 {
     static const char *const eps_keys[] = {"norm_eps", "layer_norm_epsilon", "layer_norm_eps"};
     const struct {
         const char *key;
         bool value;
-    } flags[] = {{"qk_norm", arch->qk_norm != TT_QK_NORM_NONE}, {"attn_output_gate", arch->attention_gate}};
+    } flags[] = {{"qk_norm", arch->qk_norm != TT_QK_NORM_NONE},
+                 {"attn_output_gate", arch->attention_gate}};
     for (size_t i = 0; i < sizeof(eps_keys) / sizeof(eps_keys[0]); i++) {
         const json_t *value = json_object_get(config, eps_keys[i]);
         bool unread = value && !json_is_null(value) && !reads_key(family, eps_keys[i]);
-        TT_CHECK(!unread || json_is_number(value), TT_ERR_FILE, "%s: '%s' is of the wrong type", tti_show_path(what), eps_keys[i]);
-        TT_CHECK(!unread || (float)json_number_value(value) == arch->norm_eps, TT_ERR_UNSUPPORTED,
-                 "%s: %s %g is not supported for this architecture, whose norms use rms_norm_eps (%g)", tti_show_path(what), eps_keys[i],
-                 json_number_value(value), (double)arch->norm_eps);
+        TT_CHECK(!unread || json_is_number(value), TT_ERR_FILE, "%s: '%s' is of the wrong type",
+                 tti_show_path(what), eps_keys[i]);
+        TT_CHECK(
+            !unread || (float)json_number_value(value) == arch->norm_eps, TT_ERR_UNSUPPORTED,
+            "%s: %s %g is not supported for this architecture, whose norms use rms_norm_eps (%g)",
+            tti_show_path(what), eps_keys[i], json_number_value(value), (double)arch->norm_eps);
     }
     for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++) {
         tti_only row = {flags[i].key, flags[i].value ? "true" : "false"};
@@ -173,13 +184,14 @@ static tt_status check_unread_window(const char *what, const json_t *config, con
     bool used = !json_is_false(json_object_get(config, "use_sliding_window"));
     TT_CHECK(!used || !json_is_number(window) || json_number_value(window) == 0 ||
                  json_number_value(window) >= (double)hyper->arch.context,
-             TT_ERR_UNSUPPORTED, "%s: sliding_window %g is not supported for this architecture", tti_show_path(what),
-             json_number_value(window));
+             TT_ERR_UNSUPPORTED, "%s: sliding_window %g is not supported for this architecture",
+             tti_show_path(what), json_number_value(window));
     return TT_OK;
 }
 
 /* layer_types: a name for each layer that the family computes. */
-static tt_status read_layer_types(const char *what, const json_t *config, const tti_family *family, tti_hyper *hyper)
+static tt_status read_layer_types(const char *what, const json_t *config, const tti_family *family,
+                                  tti_hyper *hyper)
 {
     static const char *const full_only[] = {"full_attention", NULL};
     const char *const *known = family->layer_types ? family->layer_types : full_only;
@@ -188,25 +200,28 @@ static tt_status read_layer_types(const char *what, const json_t *config, const 
         return TT_OK;
     }
     TT_CHECK(json_is_array(types) && json_array_size(types) >= (size_t)hyper->arch.L, TT_ERR_FILE,
-             "%s: 'layer_types' is not a list of %lld names", tti_show_path(what), (long long)hyper->arch.L);
+             "%s: 'layer_types' is not a list of %lld names", tti_show_path(what),
+             (long long)hyper->arch.L);
     for (size_t i = 0; i < json_array_size(types); i++) {
         const char *type = json_string_value(json_array_get(types, i));
         bool is_known = false;
         for (const char *const *name = known; type && *name; name++) {
             is_known |= strcmp(*name, type) == 0;
         }
-        TT_CHECK(is_known, TT_ERR_UNSUPPORTED, "%s: layer %zu of type '%s' is not supported", tti_show_path(what), i,
-                 type ? tti_show(type).text : "");
+        TT_CHECK(is_known, TT_ERR_UNSUPPORTED, "%s: layer %zu of type '%s' is not supported",
+                 tti_show_path(what), i, type ? tti_show(type).text : "");
     }
     hyper->layer_types = types;
     return TT_OK;
 }
 
 /* The object that holds the family's keys. */
-static tt_status find_keys(const char *what, const json_t *root, const tti_family *family, const json_t **config_out)
+static tt_status find_keys(const char *what, const json_t *root, const tti_family *family,
+                           const json_t **config_out)
 {
     const json_t *nested = family->nested ? json_object_get(root, family->nested) : NULL;
-    TT_CHECK(!nested || json_is_object(nested), TT_ERR_FILE, "%s: '%s' is not an object", tti_show_path(what), family->nested);
+    TT_CHECK(!nested || json_is_object(nested), TT_ERR_FILE, "%s: '%s' is not an object",
+             tti_show_path(what), family->nested);
     *config_out = nested ? nested : root;
     return TT_OK;
 }
@@ -222,8 +237,9 @@ static tt_status read_keys(const char *what, const tti_family *family, tti_hyper
     if (isnan(hyper->rope.partial_rotary_factor)) {
         hyper->rope.partial_rotary_factor = family->partial_rotary > 0 ? family->partial_rotary : 1;
     }
-    TT_CHECK(family->partial_rotary > 0 || hyper->rope.partial_rotary_factor == 1, TT_ERR_UNSUPPORTED,
-             "%s: partial_rotary_factor is not supported for this architecture", tti_show_path(what));
+    TT_CHECK(family->partial_rotary > 0 || hyper->rope.partial_rotary_factor == 1,
+             TT_ERR_UNSUPPORTED, "%s: partial_rotary_factor is not supported for this architecture",
+             tti_show_path(what));
     TT_TRY(family->finish(hyper));
     if (!reads_key(family, "sliding_window")) {
         TT_TRY(check_unread_window(what, config, hyper));
@@ -239,10 +255,13 @@ tt_status tti_config_read(const char *dir, const char *what, const tti_family **
     return tti_config_take(what, root, family_out, hyper_out);
 }
 
-tt_status tti_config_take(const char *what, json_t *root, const tti_family **family_out, tti_hyper *hyper_out)
+tt_status tti_config_take(const char *what, json_t *root, const tti_family **family_out,
+                          tti_hyper *hyper_out)
 {
     const tti_family *family;
-    tti_hyper hyper = {.what = what, .root = root, .arch = {.embedding_scale = 1, .residual_scale = 1, .logit_divisor = 1}};
+    tti_hyper hyper = {.what = what,
+                       .root = root,
+                       .arch = {.embedding_scale = 1, .residual_scale = 1, .logit_divisor = 1}};
     tt_status st = tti_family_find(what, hyper.root, &family, &hyper.arch.name);
     if (st == TT_OK) {
         st = find_keys(what, hyper.root, family, &hyper.config);

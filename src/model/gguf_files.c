@@ -76,7 +76,8 @@ static bool has_magic(const char *path)
 {
     char magic[4] = "";
     FILE *file = fopen(path, "rb");
-    bool is_gguf = file && fread(magic, 1, sizeof(magic), file) == sizeof(magic) && memcmp(magic, "GGUF", sizeof(magic)) == 0;
+    bool is_gguf = file && fread(magic, 1, sizeof(magic), file) == sizeof(magic) &&
+                   memcmp(magic, "GGUF", sizeof(magic)) == 0;
     if (file) {
         fclose(file);
     }
@@ -128,8 +129,9 @@ static tt_status locate_in(const char *dir, char **first_out)
     models all = {.n = 0};
     tt_status st = list_models(dir, &all);
     if (st == TT_OK && all.n > 1) {
-        st = TT_FAIL(TT_ERR_FILE, "%s: holds several GGUF models (%s, %s%s): name the file", tti_show_path(dir), tti_show(all.name[0]).text,
-                     tti_show(all.name[1]).text, all.n > 2 ? ", ..." : "");
+        st = TT_FAIL(TT_ERR_FILE, "%s: holds several GGUF models (%s, %s%s): name the file",
+                     tti_show_path(dir), tti_show(all.name[0]).text, tti_show(all.name[1]).text,
+                     all.n > 2 ? ", ..." : "");
     } else if (st == TT_OK && all.n == 1) {
         size_t n_dir = strlen(dir), n_name = strlen(all.name[0]);
         *first_out = malloc(n_dir + n_name + 2);
@@ -155,7 +157,8 @@ tt_status tti_gguf_locate(const char *path, char **first_out)
         return TT_OK; /* whoever opens it says why it cannot be */
     }
     if (S_ISDIR(info.st_mode)) {
-        bool safetensors = tti_file_exists(path, "model.safetensors") || tti_file_exists(path, "model.safetensors.index.json");
+        bool safetensors = tti_file_exists(path, "model.safetensors") ||
+                           tti_file_exists(path, "model.safetensors.index.json");
         return safetensors ? TT_OK : locate_in(path, first_out);
     }
     if (!S_ISREG(info.st_mode) || (!has_ending(path) && !has_magic(path))) {
@@ -176,7 +179,8 @@ static tt_status open_file(const char *path, tti_file *file_out)
     char *dir = malloc(n_dir + 2);
     TT_CHECK(dir, TT_ERR_NOMEM, "no memory for the path of %s", tti_show_path(path));
     memcpy(dir, path, n_dir);
-    strcpy(dir + n_dir, slash ? "" : "."); /* "/x" has the directory "", which join makes "/x" again */
+    strcpy(dir + n_dir,
+           slash ? "" : "."); /* "/x" has the directory "", which join makes "/x" again */
     tt_status st = tti_file_open(dir, slash ? slash + 1 : path, file_out);
     free(dir);
     return st;
@@ -191,10 +195,16 @@ static tt_status add_tensors(const tti_gguf *gguf, int file_id, tti_table *table
         char name[NAME_BYTES];
         memcpy(name, tensor->name.bytes, tensor->name.n);
         name[tensor->name.n] = 0;
-        TT_CHECK(!tti_table_find(table, name), TT_ERR_FILE, "%s: tensor '%s' is in another part too", tti_show_path(gguf->path),
+        TT_CHECK(!tti_table_find(table, name), TT_ERR_FILE,
+                 "%s: tensor '%s' is in another part too", tti_show_path(gguf->path),
                  tti_show(name).text);
-        tti_entry entry = {.name = name, .dtype = &tensor->type->dtype, .n_dims = tensor->n_dims, .file_id = file_id,
-                           .offset = tensor->offset, .bytes = tensor->bytes, .found = true};
+        tti_entry entry = {.name = name,
+                           .dtype = &tensor->type->dtype,
+                           .n_dims = tensor->n_dims,
+                           .file_id = file_id,
+                           .offset = tensor->offset,
+                           .bytes = tensor->bytes,
+                           .found = true};
         for (int d = 0; d < tensor->n_dims && d < TTI_MAX_DIMS; d++) {
             entry.dim[d] = tensor->dim[tensor->n_dims - 1 - d];
         }
@@ -209,15 +219,17 @@ static tt_status add_tensors(const tti_gguf *gguf, int file_id, tti_table *table
 }
 
 /* A key of one part that must have the value `want`; absent is well if it may be. */
-static tt_status check_split_key(const tti_gguf *gguf, const char *name, int64_t want, bool required)
+static tt_status check_split_key(const tti_gguf *gguf, const char *name, int64_t want,
+                                 bool required)
 {
     const tti_gguf_key *key = tti_gguf_find(gguf, name);
     int64_t value = 0;
-    TT_CHECK(key || !required, TT_ERR_FILE, "%s: is part of a split model, but key '%s' is missing", tti_show_path(gguf->path), name);
-    TT_CHECK(!key || (!key->is_array && tti_gguf_int(key, 0, &value)), TT_ERR_FILE, "%s: key '%s' is not a whole number",
+    TT_CHECK(key || !required, TT_ERR_FILE, "%s: is part of a split model, but key '%s' is missing",
              tti_show_path(gguf->path), name);
-    TT_CHECK(!key || value == want, TT_ERR_FILE, "%s: key '%s' is %lld, %lld was expected", tti_show_path(gguf->path), name,
-             (long long)value, (long long)want);
+    TT_CHECK(!key || (!key->is_array && tti_gguf_int(key, 0, &value)), TT_ERR_FILE,
+             "%s: key '%s' is not a whole number", tti_show_path(gguf->path), name);
+    TT_CHECK(!key || value == want, TT_ERR_FILE, "%s: key '%s' is %lld, %lld was expected",
+             tti_show_path(gguf->path), name, (long long)value, (long long)want);
     return TT_OK;
 }
 
@@ -229,13 +241,16 @@ static tt_status count_parts(const tti_gguf *gguf, const char *first, int *count
     bool is_split = parse_split(first, &n_prefix, &no, &named);
     const tti_gguf_key *key = tti_gguf_find(gguf, "split.count");
     int64_t stated = 0;
-    TT_CHECK(!key || (!key->is_array && tti_gguf_int(key, 0, &stated) && stated >= 0 && stated <= PARTS_MAX), TT_ERR_FILE,
-             "%s: key 'split.count' is no number of parts", tti_show_path(first));
+    TT_CHECK(!key || (!key->is_array && tti_gguf_int(key, 0, &stated) && stated >= 0 &&
+                      stated <= PARTS_MAX),
+             TT_ERR_FILE, "%s: key 'split.count' is no number of parts", tti_show_path(first));
     TT_CHECK(stated <= 1 || is_split, TT_ERR_FILE,
-             "%s: is one of %lld parts, but is not called NAME-00001-of-%05lld.gguf, so the others cannot be found", tti_show_path(first),
-             (long long)stated, (long long)stated);
-    TT_CHECK(stated <= 1 || stated == named, TT_ERR_FILE, "%s: key 'split.count' is %lld, the file's name says %d",
-             tti_show_path(first), (long long)stated, named);
+             "%s: is one of %lld parts, but is not called NAME-00001-of-%05lld.gguf, so the others "
+             "cannot be found",
+             tti_show_path(first), (long long)stated, (long long)stated);
+    TT_CHECK(stated <= 1 || stated == named, TT_ERR_FILE,
+             "%s: key 'split.count' is %lld, the file's name says %d", tti_show_path(first),
+             (long long)stated, named);
     *count_out = stated > 1 ? named : 1;
     return stated > 1 ? check_split_key(gguf, "split.no", 0, true) : TT_OK;
 }
@@ -270,7 +285,8 @@ static tt_status open_parts(const char *first, tti_gguf_model *model)
     int count = 1;
     checkpoint->file = calloc(1, sizeof(*checkpoint->file));
     checkpoint->source = malloc(strlen(first) + 1);
-    TT_CHECK(checkpoint->file && checkpoint->source, TT_ERR_NOMEM, "no memory for %s", tti_show_path(first));
+    TT_CHECK(checkpoint->file && checkpoint->source, TT_ERR_NOMEM, "no memory for %s",
+             tti_show_path(first));
     strcpy(checkpoint->source, first);
     TT_TRY(open_file(first, &checkpoint->file[0]));
     checkpoint->n_files = 1;

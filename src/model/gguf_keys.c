@@ -20,7 +20,8 @@ tt_status tti_gguf_wrong(const tti_translation *t, const char *name, const char 
     return TT_FAIL(TT_ERR_FILE, "%s: key '%s' is not %s", tti_show_path(t->path), name, want);
 }
 
-tt_status tti_gguf_get_int(const tti_translation *t, const char *suffix, int64_t *value_out, bool *found_out)
+tt_status tti_gguf_get_int(const tti_translation *t, const char *suffix, int64_t *value_out,
+                           bool *found_out)
 {
     char name[TTI_GGUF_KEY_BYTES];
     const tti_gguf_key *key = tti_gguf_find_suffix(t, suffix, name);
@@ -28,21 +29,24 @@ tt_status tti_gguf_get_int(const tti_translation *t, const char *suffix, int64_t
     if (!key) {
         return TT_OK;
     }
-    TT_CHECK(key->n > 0, TT_ERR_FILE, "%s: key '%s' is an empty list", tti_show_path(t->path), name);
+    TT_CHECK(key->n > 0, TT_ERR_FILE, "%s: key '%s' is an empty list", tti_show_path(t->path),
+             name);
     int64_t common = 0, value = 0;
     for (uint64_t i = 0; i < key->n; i++) {
         if (!tti_gguf_int(key, i, &value)) {
             return tti_gguf_wrong(t, name, "a whole number");
         }
-        TT_CHECK(value == 0 || common == 0 || value == common, TT_ERR_UNSUPPORTED, "%s: key '%s' differs from layer to layer (%lld, %lld)",
-                 tti_show_path(t->path), name, (long long)common, (long long)value);
+        TT_CHECK(value == 0 || common == 0 || value == common, TT_ERR_UNSUPPORTED,
+                 "%s: key '%s' differs from layer to layer (%lld, %lld)", tti_show_path(t->path),
+                 name, (long long)common, (long long)value);
         common = value != 0 ? value : common;
     }
     *value_out = common;
     return TT_OK;
 }
 
-tt_status tti_gguf_get_real(const tti_translation *t, const char *suffix, double *value_out, bool *found_out)
+tt_status tti_gguf_get_real(const tti_translation *t, const char *suffix, double *value_out,
+                            bool *found_out)
 {
     char name[TTI_GGUF_KEY_BYTES];
     const tti_gguf_key *key = tti_gguf_find_suffix(t, suffix, name);
@@ -53,7 +57,8 @@ tt_status tti_gguf_get_real(const tti_translation *t, const char *suffix, double
     return TT_OK;
 }
 
-tt_status tti_gguf_get_bool(const tti_translation *t, const char *suffix, bool *value_out, bool *found_out)
+tt_status tti_gguf_get_bool(const tti_translation *t, const char *suffix, bool *value_out,
+                            bool *found_out)
 {
     char name[TTI_GGUF_KEY_BYTES];
     const tti_gguf_key *key = tti_gguf_find_suffix(t, suffix, name);
@@ -77,8 +82,8 @@ bool tti_gguf_has_tensor(const tti_translation *t, const char *name)
 
 tt_status tti_gguf_put(const tti_translation *t, const char *key, json_t *value)
 {
-    TT_CHECK(value && json_object_set_new(t->config, key, value) == 0, TT_ERR_NOMEM, "%s: no memory for its configuration",
-             tti_show_path(t->path));
+    TT_CHECK(value && json_object_set_new(t->config, key, value) == 0, TT_ERR_NOMEM,
+             "%s: no memory for its configuration", tti_show_path(t->path));
     return TT_OK;
 }
 

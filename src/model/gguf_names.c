@@ -53,7 +53,8 @@ static const tti_tensor_names gguf_tensors = {
             [TT_ROLE_DOWN] = {BLK "ffn_down.weight"},
             [TT_ROLE_ROUTER] = {BLK "ffn_gate_inp.weight"},
             [TT_ROLE_ROUTER_BIAS] = {BLK "ffn_gate_inp.bias"},
-            [TT_ROLE_ROUTER_CHOICE_BIAS] = {BLK "exp_probs_b.bias", BLK "exp_probs_b.weight", BLK "exp_probs_b"},
+            [TT_ROLE_ROUTER_CHOICE_BIAS] = {BLK "exp_probs_b.bias", BLK "exp_probs_b.weight",
+                                            BLK "exp_probs_b"},
             [TT_ROLE_EXPERT_GATE] = {BLK "ffn_gate_exps.weight", BLK "ffn_gate.%E.weight"},
             [TT_ROLE_EXPERT_UP] = {BLK "ffn_up_exps.weight", BLK "ffn_up.%E.weight"},
             [TT_ROLE_EXPERT_DOWN] = {BLK "ffn_down_exps.weight", BLK "ffn_down.%E.weight"},
@@ -77,7 +78,8 @@ static const char FUSED_QKV[] = BLK "attn_qkv.weight";
 static const char FUSED_QKV_BIAS[] = BLK "attn_qkv.bias";
 
 /* n rows in runs of `run` that come every `stride` rows. */
-static void take_runs(tti_view *view, int64_t file_rows, int64_t n, int64_t first, int64_t run, int64_t stride)
+static void take_runs(tti_view *view, int64_t file_rows, int64_t n, int64_t first, int64_t run,
+                      int64_t stride)
 {
     view->file_rows = file_rows;
     view->segment[0] = (tti_segment){n, first, run, stride};
@@ -99,7 +101,8 @@ static void view(const tt_arch *arch, tt_role role, tti_view *v)
     case TT_ROLE_DELTA_BETA: /* key head by key head: beta of its value heads, then their decay */
     case TT_ROLE_DELTA_DECAY: {
         int64_t n = arch->delta.Nv / arch->delta.Nk;
-        take_runs(v, 2 * arch->delta.Nv, arch->delta.Nv, role == TT_ROLE_DELTA_DECAY ? n : 0, n, 2 * n);
+        take_runs(v, 2 * arch->delta.Nv, arch->delta.Nv, role == TT_ROLE_DELTA_DECAY ? n : 0, n,
+                  2 * n);
         break;
     }
     case TT_ROLE_DELTA_DECAY_RATE: /* stored as -exp(A_log) */
@@ -138,7 +141,8 @@ tti_family tti_gguf_family(const tti_family *family, const tti_table *table, con
     gguf.tensors = gguf_tensors;
     gguf.view = view;
     gguf.mtp_probe = family->mtp_probe ? MTP_PROBE : NULL;
-    if (arch->attention == TT_ATTENTION_GQA && arch->delta.Nk == 0 && tti_table_find(table, "blk.0.attn_qkv.weight")) {
+    if (arch->attention == TT_ATTENTION_GQA && arch->delta.Nk == 0 &&
+        tti_table_find(table, "blk.0.attn_qkv.weight")) {
         gguf.view = view_fused_qkv;
         for (int i = 0; i < 3; i++) {
             gguf.tensors.role[TT_ROLE_Q + i][0] = FUSED_QKV;

@@ -15,16 +15,20 @@ static tt_status read_factors(const tti_translation *t, const char *name, json_t
     const tti_checkpoint *checkpoint = &t->model->checkpoint;
     tti_entry *entry = tti_table_find(&checkpoint->table, name);
     const char *path = tti_show_path(checkpoint->file[entry->file_id].path);
-    TT_CHECK(strcmp(entry->dtype->name, "F32") == 0 && entry->n_dims == 1 && entry->dim[0] <= MAX_FACTORS, TT_ERR_FILE,
-             "%s: tensor '%s' is not a list of F32 numbers", path, name);
+    TT_CHECK(strcmp(entry->dtype->name, "F32") == 0 && entry->n_dims == 1 &&
+                 entry->dim[0] <= MAX_FACTORS,
+             TT_ERR_FILE, "%s: tensor '%s' is not a list of F32 numbers", path, name);
     entry->claimed = true;
     float *factor = malloc((size_t)entry->bytes);
     json_t *array = json_array();
-    tt_status st = factor && array ? tti_file_read(&checkpoint->file[entry->file_id], entry->offset, factor, (size_t)entry->bytes)
-                                   : TT_FAIL(TT_ERR_NOMEM, "%s: no memory for tensor '%s'", path, name);
+    tt_status st = factor && array
+                       ? tti_file_read(&checkpoint->file[entry->file_id], entry->offset, factor,
+                                       (size_t)entry->bytes)
+                       : TT_FAIL(TT_ERR_NOMEM, "%s: no memory for tensor '%s'", path, name);
     for (int64_t i = 0; st == TT_OK && i < entry->dim[0]; i++) {
         if (!(factor[i] > 0) || !isfinite(factor[i])) {
-            st = TT_FAIL(TT_ERR_FILE, "%s: tensor '%s' holds %g, which divides no frequency", path, name, (double)factor[i]);
+            st = TT_FAIL(TT_ERR_FILE, "%s: tensor '%s' holds %g, which divides no frequency", path,
+                         name, (double)factor[i]);
         } else if (json_array_append_new(array, json_real((double)factor[i])) != 0) {
             st = TT_FAIL(TT_ERR_NOMEM, "%s: no memory for tensor '%s'", path, name);
         }
@@ -39,7 +43,8 @@ static tt_status read_factors(const tti_translation *t, const char *name, json_t
 }
 
 /* Divisors of each frequency, for short and for long contexts: "longrope". rope_freqs has one list for both. */
-static tt_status put_divisors(const tti_translation *t, const char *short_name, const char *long_name, json_t *scaling)
+static tt_status put_divisors(const tti_translation *t, const char *short_name,
+                              const char *long_name, json_t *scaling)
 {
     bool found, same = strcmp(short_name, long_name) == 0;
     double attention_factor = 1;
@@ -49,9 +54,13 @@ static tt_status put_divisors(const tti_translation *t, const char *short_name, 
     TT_TRY(read_factors(t, long_name, &factor));
     failed |= json_object_set_new(scaling, "long_factor", factor);
     TT_TRY(tti_gguf_get_real(t, "rope.scaling.attn_factor", &attention_factor, &found));
-    int64_t context = tti_gguf_int_or(t, "context_length", 1), original = same ? context : tti_gguf_int_or(t, "rope.scaling.original_context_length", context);
-    failed |= json_object_set_new(scaling, "attention_factor", json_real(same || !found ? 1 : attention_factor));
-    failed |= json_object_set_new(scaling, "original_max_position_embeddings", json_integer(original));
+    int64_t context = tti_gguf_int_or(t, "context_length", 1),
+            original = same ? context
+                            : tti_gguf_int_or(t, "rope.scaling.original_context_length", context);
+    failed |= json_object_set_new(scaling, "attention_factor",
+                                  json_real(same || !found ? 1 : attention_factor));
+    failed |=
+        json_object_set_new(scaling, "original_max_position_embeddings", json_integer(original));
     failed |= json_object_set_new(scaling, "rope_type", json_string("longrope"));
     TT_CHECK(!failed, TT_ERR_NOMEM, "%s: no memory for its configuration", tti_show_path(t->path));
     return TT_OK;
@@ -72,7 +81,8 @@ static tt_status put_factors(const tti_translation *t, const char *type, json_t 
     int failed = json_object_set_new(scaling, "rope_type", json_string(type));
     int64_t original = tti_gguf_int_or(t, "rope.scaling.original_context_length", 0);
     if (original > 0) {
-        failed |= json_object_set_new(scaling, "original_max_position_embeddings", json_integer(original));
+        failed |= json_object_set_new(scaling, "original_max_position_embeddings",
+                                      json_integer(original));
     }
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         TT_TRY(tti_gguf_get_real(t, rows[i].suffix, &value, &found));
@@ -106,23 +116,27 @@ static tt_status fill_rope(const tti_translation *t, json_t *scaling)
     }
     if (tti_gguf_has_tensor(t, "rope_freqs.weight")) {
         TT_CHECK(!found || factor == 0 || factor == 1, TT_ERR_UNSUPPORTED,
-                 "%s: tensor 'rope_freqs.weight' and a rope.scaling.factor of %g together are not supported", tti_show_path(t->path), factor);
+                 "%s: tensor 'rope_freqs.weight' and a rope.scaling.factor of %g together are not "
+                 "supported",
+                 tti_show_path(t->path), factor);
         return put_divisors(t, "rope_freqs.weight", "rope_freqs.weight", scaling);
     }
-    if (tti_gguf_has_tensor(t, "rope_factors_long.weight") && tti_gguf_has_tensor(t, "rope_factors_short.weight")) {
+    if (tti_gguf_has_tensor(t, "rope_factors_long.weight") &&
+        tti_gguf_has_tensor(t, "rope_factors_short.weight")) {
         return put_divisors(t, "rope_factors_short.weight", "rope_factors_long.weight", scaling);
     }
     bool yarn = type.n == 4 && memcmp(type.bytes, "yarn", 4) == 0;
     bool linear = type.n == 6 && memcmp(type.bytes, "linear", 6) == 0;
     bool none = type.n == 4 && memcmp(type.bytes, "none", 4) == 0;
-    TT_CHECK(yarn || linear || none, TT_ERR_UNSUPPORTED, "%s: key '%s' is '%s', which is not supported without its tensors of factors",
+    TT_CHECK(yarn || linear || none, TT_ERR_UNSUPPORTED,
+             "%s: key '%s' is '%s', which is not supported without its tensors of factors",
              tti_show_path(t->path), name, tti_gguf_show(type).text);
     if (none || !found || factor == 0 || (linear && factor == 1)) {
         return TT_OK;
     }
     TT_TRY(put_factors(t, yarn ? "yarn" : "linear", scaling));
-    TT_CHECK(json_object_set_new(scaling, "factor", json_real(factor)) == 0, TT_ERR_NOMEM, "%s: no memory for its configuration",
-             tti_show_path(t->path));
+    TT_CHECK(json_object_set_new(scaling, "factor", json_real(factor)) == 0, TT_ERR_NOMEM,
+             "%s: no memory for its configuration", tti_show_path(t->path));
     return TT_OK;
 }
 

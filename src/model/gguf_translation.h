@@ -25,9 +25,12 @@ const tti_gguf_key *tti_gguf_find_suffix(const tti_translation *t, const char *s
 tt_status tti_gguf_wrong(const tti_translation *t, const char *name, const char *want);
 /* The value of a key by its suffix. *found_out: it is there; if not, *value_out stays. A whole number may be stated for each layer:
  * then all that are not 0 must be equal. Errors: TT_ERR_FILE for another type; TT_ERR_UNSUPPORTED if layers differ. */
-tt_status tti_gguf_get_int(const tti_translation *t, const char *suffix, int64_t *value_out, bool *found_out);
-tt_status tti_gguf_get_real(const tti_translation *t, const char *suffix, double *value_out, bool *found_out);
-tt_status tti_gguf_get_bool(const tti_translation *t, const char *suffix, bool *value_out, bool *found_out);
+tt_status tti_gguf_get_int(const tti_translation *t, const char *suffix, int64_t *value_out,
+                           bool *found_out);
+tt_status tti_gguf_get_real(const tti_translation *t, const char *suffix, double *value_out,
+                            bool *found_out);
+tt_status tti_gguf_get_bool(const tti_translation *t, const char *suffix, bool *value_out,
+                            bool *found_out);
 /* For keys whose type has been checked: the value, or `fallback` if there is none. */
 int64_t tti_gguf_int_or(const tti_translation *t, const char *suffix, int64_t fallback);
 bool tti_gguf_has_tensor(const tti_translation *t, const char *name);

@@ -17,17 +17,18 @@ typedef struct stated {
 } stated;
 
 #define STATED(field) offsetof(stated, field)
-#define INT(key, field, low, high, value)                                                                                          \
-    {                                                                                                                              \
-        .type = TTI_KEY_INT, .name = {key}, .offset = STATED(field), .fallback = (value), .min = (low), .max = (high)              \
+#define INT(key, field, low, high, value)                                                          \
+    {                                                                                              \
+        .type = TTI_KEY_INT, .name = {key}, .offset = STATED(field), .fallback = (value),          \
+        .min = (low), .max = (high)                                                                \
     }
-#define FLAG(key, field, value)                                                                                                    \
-    {                                                                                                                              \
-        .type = TTI_KEY_BOOL, .name = {key}, .offset = STATED(field), .fallback = (value)                                          \
+#define FLAG(key, field, value)                                                                    \
+    {                                                                                              \
+        .type = TTI_KEY_BOOL, .name = {key}, .offset = STATED(field), .fallback = (value)          \
     }
-#define TEXT(key, field, value)                                                                                                    \
-    {                                                                                                                              \
-        .type = TTI_KEY_STRING, .name = {key}, .offset = STATED(field), .text = (value)                                            \
+#define TEXT(key, field, value)                                                                    \
+    {                                                                                              \
+        .type = TTI_KEY_STRING, .name = {key}, .offset = STATED(field), .text = (value)            \
     }
 
 static bool is_one_of(const char *text, const char *const *list)
@@ -40,12 +41,15 @@ static bool is_one_of(const char *text, const char *const *list)
 
 static tt_status check_group(const char *what, int64_t group_size)
 {
-    TT_CHECK(group_size != 0, TT_ERR_FILE, "%s: quantization_config: 'group_size' is 0 (-1 stands for all inputs)", tti_show_path(what));
+    TT_CHECK(group_size != 0, TT_ERR_FILE,
+             "%s: quantization_config: 'group_size' is 0 (-1 stands for all inputs)",
+             tti_show_path(what));
     return TT_OK;
 }
 
 /* A block of a weight that shares a scale: [outputs, inputs], both positive. */
-static tt_status read_block(const char *what, const char *key, const json_t *value, tti_quant_rule *rule)
+static tt_status read_block(const char *what, const char *key, const json_t *value,
+                            tti_quant_rule *rule)
 {
     int64_t size[2] = {0, 0};
     for (size_t i = 0; i < 2 && json_array_size(value) == 2; i++) {
@@ -53,11 +57,13 @@ static tt_status read_block(const char *what, const char *key, const json_t *val
     }
     if (json_is_string(value)) {
         int used = 0;
-        int n = sscanf(json_string_value(value), "%" SCNd64 "x%" SCNd64 "%n", &size[0], &size[1], &used);
+        int n = sscanf(json_string_value(value), "%" SCNd64 "x%" SCNd64 "%n", &size[0], &size[1],
+                       &used);
         size[0] = n == 2 && json_string_value(value)[used] == 0 ? size[0] : 0;
     }
-    TT_CHECK(size[0] >= 1 && size[1] >= 1 && size[0] <= TTI_MAX_WIDTH && size[1] <= TTI_MAX_WIDTH, TT_ERR_FILE,
-             "%s: quantization_config: '%s' is not a pair of sizes from 1 to %d", tti_show_path(what), key, TTI_MAX_WIDTH);
+    TT_CHECK(size[0] >= 1 && size[1] >= 1 && size[0] <= TTI_MAX_WIDTH && size[1] <= TTI_MAX_WIDTH,
+             TT_ERR_FILE, "%s: quantization_config: '%s' is not a pair of sizes from 1 to %d",
+             tti_show_path(what), key, TTI_MAX_WIDTH);
     rule->strategy = TTI_QUANT_BLOCK;
     rule->block = size[0];
     rule->group = size[1];
@@ -65,11 +71,14 @@ static tt_status read_block(const char *what, const char *key, const json_t *val
 }
 
 /* A key that restates what another one settles, or the only form that is read. */
-static tt_status check_says(const char *what, const json_t *object, const char *key, const char *want)
+static tt_status check_says(const char *what, const json_t *object, const char *key,
+                            const char *want)
 {
     const json_t *value = json_object_get(object, key);
-    TT_CHECK(!value || json_is_null(value) || (json_is_string(value) && strcmp(json_string_value(value), want) == 0), TT_ERR_UNSUPPORTED,
-             "%s: quantization_config: '%s' is not '%s'", tti_show_path(what), key, want);
+    TT_CHECK(!value || json_is_null(value) ||
+                 (json_is_string(value) && strcmp(json_string_value(value), want) == 0),
+             TT_ERR_UNSUPPORTED, "%s: quantization_config: '%s' is not '%s'", tti_show_path(what),
+             key, want);
     return TT_OK;
 }
 
@@ -78,67 +87,97 @@ static tt_status read_fp8(const char *what, const json_t *object, tti_quantizati
     static const tti_key keys[] = {TEXT("fmt", fmt, "e4m3"), TTI_KEYS_END};
     stated s;
     TT_TRY(tti_json_fill(what, object, keys, &s));
-    TT_CHECK(strcmp(s.fmt, "e4m3") == 0, TT_ERR_UNSUPPORTED, "%s: quantization_config: fmt '%s' is not supported (e4m3 is)",
-             tti_show_path(what), tti_show(s.fmt).text);
+    TT_CHECK(strcmp(s.fmt, "e4m3") == 0, TT_ERR_UNSUPPORTED,
+             "%s: quantization_config: fmt '%s' is not supported (e4m3 is)", tti_show_path(what),
+             tti_show(s.fmt).text);
     TT_TRY(check_says(what, object, "expert_dtype", "fp8"));
     tti_quant_rule *rule = &q->rule[q->n_rules++];
-    *rule = (tti_quant_rule){.bits = 8, .is_float = true, .symmetric = true, .strategy = TTI_QUANT_ANY};
+    *rule =
+        (tti_quant_rule){.bits = 8, .is_float = true, .symmetric = true, .strategy = TTI_QUANT_ANY};
     const json_t *block = json_object_get(object, "weight_block_size");
-    return block && !json_is_null(block) ? read_block(what, "weight_block_size", block, rule) : TT_OK;
+    return block && !json_is_null(block) ? read_block(what, "weight_block_size", block, rule)
+                                         : TT_OK;
 }
 
 static tt_status read_gptq(const char *what, const json_t *object, tti_quantization *q)
 {
-    static const tti_key keys[] = {{.type = TTI_KEY_INT, .flags = TTI_KEY_REQUIRED, .name = {"bits"}, .offset = STATED(bits), .min = 1, .max = 16},
-                                   {.type = TTI_KEY_INT, .name = {"group_size", "groupsize"}, .offset = STATED(group_size), .fallback = 128, .min = -1,
-                                    .max = TTI_MAX_WIDTH},
-                                   {.type = TTI_KEY_BOOL, .name = {"desc_act", "actorder"}, .offset = STATED(desc_act)},
-                                   FLAG("static_groups", static_groups, 0),
-                                   FLAG("sym", symmetric, 1),
-                                   FLAG("is_marlin_format", is_marlin, 0),
-                                   TEXT("checkpoint_format", format, "gptq"),
-                                   TTI_KEYS_END};
+    static const tti_key keys[] = {
+        {.type = TTI_KEY_INT,
+         .flags = TTI_KEY_REQUIRED,
+         .name = {"bits"},
+         .offset = STATED(bits),
+         .min = 1,
+         .max = 16},
+        {.type = TTI_KEY_INT,
+         .name = {"group_size", "groupsize"},
+         .offset = STATED(group_size),
+         .fallback = 128,
+         .min = -1,
+         .max = TTI_MAX_WIDTH},
+        {.type = TTI_KEY_BOOL, .name = {"desc_act", "actorder"}, .offset = STATED(desc_act)},
+        FLAG("static_groups", static_groups, 0),
+        FLAG("sym", symmetric, 1),
+        FLAG("is_marlin_format", is_marlin, 0),
+        TEXT("checkpoint_format", format, "gptq"),
+        TTI_KEYS_END};
     stated s;
     TT_TRY(tti_json_fill(what, object, keys, &s));
     TT_TRY(check_group(what, s.group_size));
     bool v2 = strcmp(s.format, "gptq_v2") == 0;
-    TT_CHECK((v2 || strcmp(s.format, "gptq") == 0) && !s.is_marlin, TT_ERR_UNSUPPORTED,
-             "%s: quantization_config: checkpoint_format '%s' is not supported (gptq and gptq_v2 are)", tti_show_path(what),
-             s.is_marlin ? "marlin" : tti_show(s.format).text);
+    TT_CHECK(
+        (v2 || strcmp(s.format, "gptq") == 0) && !s.is_marlin, TT_ERR_UNSUPPORTED,
+        "%s: quantization_config: checkpoint_format '%s' is not supported (gptq and gptq_v2 are)",
+        tti_show_path(what), s.is_marlin ? "marlin" : tti_show(s.format).text);
     TT_TRY(check_says(what, object, "format", s.format));
     TT_TRY(check_says(what, object, "data_type", "int"));
     TT_TRY(check_says(what, object, "method", "gptq"));
     q->zeros_less_one = !v2;
     q->act_order = s.desc_act && !s.static_groups;
     q->varies = json_object_size(json_object_get(object, "dynamic")) > 0;
-    q->rule[q->n_rules++] = (tti_quant_rule){.bits = (int)s.bits,
-                                             .symmetric = s.symmetric,
-                                             .strategy = s.group_size < 0 ? TTI_QUANT_CHANNEL : TTI_QUANT_GROUP,
-                                             .group = s.group_size};
+    q->rule[q->n_rules++] =
+        (tti_quant_rule){.bits = (int)s.bits,
+                         .symmetric = s.symmetric,
+                         .strategy = s.group_size < 0 ? TTI_QUANT_CHANNEL : TTI_QUANT_GROUP,
+                         .group = s.group_size};
     return TT_OK;
 }
 
 static tt_status read_awq(const char *what, const json_t *object, tti_quantization *q)
 {
-    static const tti_key keys[] = {
-        {.type = TTI_KEY_INT, .flags = TTI_KEY_REQUIRED, .name = {"bits", "w_bit"}, .offset = STATED(bits), .min = 1, .max = 16},
-        {.type = TTI_KEY_INT, .name = {"group_size", "q_group_size"}, .offset = STATED(group_size), .fallback = 128, .min = -1, .max = TTI_MAX_WIDTH},
-        FLAG("zero_point", zero_point, 1),
-        {.type = TTI_KEY_STRING, .name = {"version", "format"}, .offset = STATED(version), .text = "gemm"}, /* format: transformers from 5 on, beside it */
-        TTI_KEYS_END};
+    static const tti_key keys[] = {{.type = TTI_KEY_INT,
+                                    .flags = TTI_KEY_REQUIRED,
+                                    .name = {"bits", "w_bit"},
+                                    .offset = STATED(bits),
+                                    .min = 1,
+                                    .max = 16},
+                                   {.type = TTI_KEY_INT,
+                                    .name = {"group_size", "q_group_size"},
+                                    .offset = STATED(group_size),
+                                    .fallback = 128,
+                                    .min = -1,
+                                    .max = TTI_MAX_WIDTH},
+                                   FLAG("zero_point", zero_point, 1),
+                                   {.type = TTI_KEY_STRING,
+                                    .name = {"version", "format"},
+                                    .offset = STATED(version),
+                                    .text = "gemm"}, /* format: transformers from 5 on, beside it */
+                                   TTI_KEYS_END};
     stated s;
     TT_TRY(tti_json_fill(what, object, keys, &s));
     TT_TRY(check_group(what, s.group_size));
     TT_CHECK(strcmp(s.version, "gemm") == 0 || strcmp(s.version, "GEMM") == 0, TT_ERR_UNSUPPORTED,
-             "%s: quantization_config: awq version '%s' is not supported (gemm is)", tti_show_path(what), tti_show(s.version).text);
+             "%s: quantization_config: awq version '%s' is not supported (gemm is)",
+             tti_show_path(what), tti_show(s.version).text);
     TT_TRY(check_says(what, object, "data_type", "int"));
     TT_TRY(check_says(what, object, "method", "awq"));
-    TT_CHECK(s.bits == 4, TT_ERR_UNSUPPORTED, "%s: quantization_config: awq with %d bits is not supported (4 are)", tti_show_path(what),
-             (int)s.bits);
-    q->rule[q->n_rules++] = (tti_quant_rule){.bits = (int)s.bits,
-                                             .symmetric = !s.zero_point,
-                                             .strategy = s.group_size < 0 ? TTI_QUANT_CHANNEL : TTI_QUANT_GROUP,
-                                             .group = s.group_size};
+    TT_CHECK(s.bits == 4, TT_ERR_UNSUPPORTED,
+             "%s: quantization_config: awq with %d bits is not supported (4 are)",
+             tti_show_path(what), (int)s.bits);
+    q->rule[q->n_rules++] =
+        (tti_quant_rule){.bits = (int)s.bits,
+                         .symmetric = !s.zero_point,
+                         .strategy = s.group_size < 0 ? TTI_QUANT_CHANNEL : TTI_QUANT_GROUP,
+                         .group = s.group_size};
     return TT_OK;
 }
 
@@ -146,25 +185,27 @@ static tt_status read_mxfp4(const char *what, const json_t *object, tti_quantiza
 {
     (void)what;
     (void)object;
-    q->rule[q->n_rules++] = (tti_quant_rule){.bits = 4, .is_float = true, .symmetric = true, .strategy = TTI_QUANT_GROUP, .group = 32};
+    q->rule[q->n_rules++] = (tti_quant_rule){
+        .bits = 4, .is_float = true, .symmetric = true, .strategy = TTI_QUANT_GROUP, .group = 32};
     return TT_OK;
 }
 
 /* The "weights" of one of compressed-tensors' groups. */
 static tt_status read_weights(const char *what, const json_t *weights, tti_quantization *q)
 {
-    static const tti_key keys[] = {INT("num_bits", bits, 1, 16, 8),
-                                   INT("group_size", group_size, -1, TTI_MAX_WIDTH, -1),
-                                   FLAG("symmetric", symmetric, 1),
-                                   TEXT("type", type, "int"),
-                                   TEXT("strategy", strategy, NULL),
-                                   TTI_KEYS_END};
-    static const char *const names[] = {[TTI_QUANT_TENSOR] = "tensor", [TTI_QUANT_CHANNEL] = "channel", [TTI_QUANT_GROUP] = "group",
+    static const tti_key keys[] = {
+        INT("num_bits", bits, 1, 16, 8),  INT("group_size", group_size, -1, TTI_MAX_WIDTH, -1),
+        FLAG("symmetric", symmetric, 1),  TEXT("type", type, "int"),
+        TEXT("strategy", strategy, NULL), TTI_KEYS_END};
+    static const char *const names[] = {[TTI_QUANT_TENSOR] = "tensor",
+                                        [TTI_QUANT_CHANNEL] = "channel",
+                                        [TTI_QUANT_GROUP] = "group",
                                         [TTI_QUANT_BLOCK] = "block"};
     stated s;
     TT_TRY(tti_json_fill(what, weights, keys, &s));
     TT_TRY(check_group(what, s.group_size));
-    TT_CHECK(q->n_rules < TTI_QUANT_RULES, TT_ERR_UNSUPPORTED, "%s: quantization_config: more than %d config_groups", tti_show_path(what),
+    TT_CHECK(q->n_rules < TTI_QUANT_RULES, TT_ERR_UNSUPPORTED,
+             "%s: quantization_config: more than %d config_groups", tti_show_path(what),
              TTI_QUANT_RULES);
     tti_quant_rule *rule = &q->rule[q->n_rules];
     *rule = (tti_quant_rule){.bits = (int)s.bits,
@@ -177,14 +218,17 @@ static tt_status read_weights(const char *what, const json_t *weights, tti_quant
         while (i <= TTI_QUANT_BLOCK && strcmp(names[i], s.strategy) != 0) {
             i++;
         }
-        TT_CHECK(i <= TTI_QUANT_BLOCK, TT_ERR_UNSUPPORTED, "%s: quantization_config: strategy '%s' is not supported", tti_show_path(what),
+        TT_CHECK(i <= TTI_QUANT_BLOCK, TT_ERR_UNSUPPORTED,
+                 "%s: quantization_config: strategy '%s' is not supported", tti_show_path(what),
                  tti_show(s.strategy).text);
         rule->strategy = (tti_quant_strategy)i;
     }
     TT_CHECK(rule->strategy != TTI_QUANT_GROUP || s.group_size > 0, TT_ERR_FILE,
-             "%s: quantization_config: strategy 'group' without a positive 'group_size'", tti_show_path(what));
+             "%s: quantization_config: strategy 'group' without a positive 'group_size'",
+             tti_show_path(what));
     if (rule->strategy == TTI_QUANT_BLOCK) {
-        TT_TRY(read_block(what, "block_structure", json_object_get(weights, "block_structure"), rule));
+        TT_TRY(
+            read_block(what, "block_structure", json_object_get(weights, "block_structure"), rule));
     }
     q->n_rules++;
     return TT_OK;
@@ -192,14 +236,16 @@ static tt_status read_weights(const char *what, const json_t *weights, tti_quant
 
 static tt_status check_format(const char *what, const json_t *object)
 {
-    static const char *const formats[] = {"dense",          "naive-quantized",      "int-quantized",   "float-quantized",
-                                          "pack-quantized", "mxfp4-pack-quantized", "mixed-precision", NULL};
+    static const char *const formats[] = {
+        "dense",          "naive-quantized",      "int-quantized",   "float-quantized",
+        "pack-quantized", "mxfp4-pack-quantized", "mixed-precision", NULL};
     const json_t *format = json_object_get(object, "format");
-    TT_CHECK(!format || json_is_null(format) || json_is_string(format), TT_ERR_FILE, "%s: quantization_config: 'format' is not a string",
-             tti_show_path(what));
+    TT_CHECK(!format || json_is_null(format) || json_is_string(format), TT_ERR_FILE,
+             "%s: quantization_config: 'format' is not a string", tti_show_path(what));
     const char *text = json_string_value(format);
-    TT_CHECK(!text || is_one_of(text, formats), TT_ERR_UNSUPPORTED, "%s: quantization_config: format '%s' is not supported",
-             tti_show_path(what), tti_show(text).text);
+    TT_CHECK(!text || is_one_of(text, formats), TT_ERR_UNSUPPORTED,
+             "%s: quantization_config: format '%s' is not supported", tti_show_path(what),
+             tti_show(text).text);
     return TT_OK;
 }
 
@@ -208,19 +254,24 @@ static tt_status read_compressed(const char *what, const json_t *object, tti_qua
     const char *name;
     json_t *group;
     const json_t *groups = json_object_get(object, "config_groups");
-    const char *sparsity = json_string_value(json_object_get(json_object_get(object, "sparsity_config"), "format"));
+    const char *sparsity =
+        json_string_value(json_object_get(json_object_get(object, "sparsity_config"), "format"));
     TT_CHECK(!sparsity || strcmp(sparsity, "dense") == 0, TT_ERR_UNSUPPORTED,
-             "%s: quantization_config: sparsity_config of format '%s' is not supported", tti_show_path(what), tti_show(sparsity).text);
+             "%s: quantization_config: sparsity_config of format '%s' is not supported",
+             tti_show_path(what), tti_show(sparsity).text);
     TT_TRY(check_format(what, object));
-    TT_CHECK(json_is_object(groups), TT_ERR_FILE, "%s: quantization_config: has no object 'config_groups'", tti_show_path(what));
+    TT_CHECK(json_is_object(groups), TT_ERR_FILE,
+             "%s: quantization_config: has no object 'config_groups'", tti_show_path(what));
     json_object_foreach((json_t *)groups, name, group)
     {
-        TT_CHECK(json_is_object(group), TT_ERR_FILE, "%s: quantization_config: config_groups '%s' is not an object", tti_show_path(what),
-                 tti_show(name).text);
+        TT_CHECK(json_is_object(group), TT_ERR_FILE,
+                 "%s: quantization_config: config_groups '%s' is not an object",
+                 tti_show_path(what), tti_show(name).text);
         TT_TRY(check_format(what, group));
         const json_t *weights = json_object_get(group, "weights");
         if (weights && !json_is_null(weights)) {
-            TT_CHECK(json_is_object(weights), TT_ERR_FILE, "%s: quantization_config: 'weights' of '%s' is not an object",
+            TT_CHECK(json_is_object(weights), TT_ERR_FILE,
+                     "%s: quantization_config: 'weights' of '%s' is not an object",
                      tti_show_path(what), tti_show(name).text);
             TT_TRY(read_weights(what, weights, q));
         }
@@ -230,18 +281,81 @@ static tt_status read_compressed(const char *what, const json_t *object, tti_qua
 
 /* How it was made, what runs it and how that rounds activations, which says nothing of the numbers. The names are those that AutoGPTQ, GPTQModel,
  * AutoAWQ, AutoRound, transformers and compressed-tensors write. */
-static const char *const recipe_keys[] = {"quant_method", "modules_to_not_convert", "meta", "backend", "batch_size", "dataset", "tokenizer",
-    "model_name_or_path", "model_file_base_name", "damp_percent", "damp_auto_increment", "true_sequential", "use_exllama", "disable_exllama",
-    "exllama_config", "use_cuda_fp16", "max_input_length", "cache_block_outputs", "pad_token_id", "model_seqlen", "seqlen", "nsamples", "iters",
-    "lr", "minmax_lr", "train_bs", "amp", "gradient_accumulate_steps", "low_gpu_mem_usage", "autoround_version", "enable_minmax_tuning",
-    "enable_norm_bias_tuning", "enable_quanted_input", "use_quant_input", "scale_dtype", "dequantize", "do_fuse", "fuse_max_seq_len",
-    "modules_to_fuse", "mse", "act_group_aware", "fail_safe", "quantizer", "offload_to_disk", "offload_to_disk_path",
-    "fallback", "failsafe", "pack_impl", "gptaq", "gptaq_alpha", "gptaq_memory_device", "foem", "v2", "v2_alpha", "scale_search", "model_free",
-    "act_bits", "act_data_type", "act_group_size", "act_sym", "act_dynamic", "use_optimized_inference", NULL};
+static const char *const recipe_keys[] = {"quant_method",
+                                          "modules_to_not_convert",
+                                          "meta",
+                                          "backend",
+                                          "batch_size",
+                                          "dataset",
+                                          "tokenizer",
+                                          "model_name_or_path",
+                                          "model_file_base_name",
+                                          "damp_percent",
+                                          "damp_auto_increment",
+                                          "true_sequential",
+                                          "use_exllama",
+                                          "disable_exllama",
+                                          "exllama_config",
+                                          "use_cuda_fp16",
+                                          "max_input_length",
+                                          "cache_block_outputs",
+                                          "pad_token_id",
+                                          "model_seqlen",
+                                          "seqlen",
+                                          "nsamples",
+                                          "iters",
+                                          "lr",
+                                          "minmax_lr",
+                                          "train_bs",
+                                          "amp",
+                                          "gradient_accumulate_steps",
+                                          "low_gpu_mem_usage",
+                                          "autoround_version",
+                                          "enable_minmax_tuning",
+                                          "enable_norm_bias_tuning",
+                                          "enable_quanted_input",
+                                          "use_quant_input",
+                                          "scale_dtype",
+                                          "dequantize",
+                                          "do_fuse",
+                                          "fuse_max_seq_len",
+                                          "modules_to_fuse",
+                                          "mse",
+                                          "act_group_aware",
+                                          "fail_safe",
+                                          "quantizer",
+                                          "offload_to_disk",
+                                          "offload_to_disk_path",
+                                          "fallback",
+                                          "failsafe",
+                                          "pack_impl",
+                                          "gptaq",
+                                          "gptaq_alpha",
+                                          "gptaq_memory_device",
+                                          "foem",
+                                          "v2",
+                                          "v2_alpha",
+                                          "scale_search",
+                                          "model_free",
+                                          "act_bits",
+                                          "act_data_type",
+                                          "act_group_size",
+                                          "act_sym",
+                                          "act_dynamic",
+                                          "use_optimized_inference",
+                                          NULL};
 
 /* Which modules are converted shows in the tensors; an own width of some is checked against them. */
-static const char *const module_keys[] = {"block_name_to_quantize", "to_quant_block_names", "module_name_preceding_first_block",
-    "modules_in_block_to_quantize", "modules_to_convert", "ignored_layers", "ignore", "lm_head", "dynamic", NULL};
+static const char *const module_keys[] = {"block_name_to_quantize",
+                                          "to_quant_block_names",
+                                          "module_name_preceding_first_block",
+                                          "modules_in_block_to_quantize",
+                                          "modules_to_convert",
+                                          "ignored_layers",
+                                          "ignore",
+                                          "lm_head",
+                                          "dynamic",
+                                          NULL};
 
 /* Keys that may change what the numbers mean, and that we know nothing of; an empty or negative one changes nothing. */
 static tt_status check_known(const char *what, const json_t *object, const char *const *own)
@@ -250,10 +364,13 @@ static tt_status check_known(const char *what, const json_t *object, const char 
     json_t *value;
     json_object_foreach((json_t *)object, key, value)
     {
-        bool is_empty = json_is_null(value) || json_is_false(value) || (json_is_array(value) && json_array_size(value) == 0) ||
+        bool is_empty = json_is_null(value) || json_is_false(value) ||
+                        (json_is_array(value) && json_array_size(value) == 0) ||
                         (json_is_object(value) && json_object_size(value) == 0);
-        TT_CHECK(is_empty || is_one_of(key, own) || is_one_of(key, recipe_keys) || is_one_of(key, module_keys), TT_ERR_UNSUPPORTED,
-                 "%s: quantization_config: '%s' is not supported", tti_show_path(what), tti_show(key).text);
+        TT_CHECK(is_empty || is_one_of(key, own) || is_one_of(key, recipe_keys) ||
+                     is_one_of(key, module_keys),
+                 TT_ERR_UNSUPPORTED, "%s: quantization_config: '%s' is not supported",
+                 tti_show_path(what), tti_show(key).text);
     }
     return TT_OK;
 }
@@ -261,15 +378,36 @@ static tt_status check_known(const char *what, const json_t *object, const char 
 tt_status tti_quantization_read(const char *what, const json_t *config, tti_quantization *q_out)
 {
     /* scale_fmt is of activations, kv_cache_scheme of a cache: neither is stored. */
-    static const char *const fp8_keys[] = {"fmt", "weight_block_size", "activation_scheme", "scale_fmt", "kv_cache_scheme",
-                                           "expert_dtype", NULL};
-    static const char *const compressed_keys[] = {"config_groups", "format", "version", "quantization_status", "global_compression_ratio",
-                                                  "kv_cache_scheme", "sparsity_config", "run_compressed", NULL};
+    static const char *const fp8_keys[] = {"fmt",       "weight_block_size", "activation_scheme",
+                                           "scale_fmt", "kv_cache_scheme",   "expert_dtype",
+                                           NULL};
+    static const char *const compressed_keys[] = {"config_groups",
+                                                  "format",
+                                                  "version",
+                                                  "quantization_status",
+                                                  "global_compression_ratio",
+                                                  "kv_cache_scheme",
+                                                  "sparsity_config",
+                                                  "run_compressed",
+                                                  NULL};
     static const char *const mxfp4_keys[] = {NULL};
-    static const char *const gptq_keys[] = {"bits", "group_size", "groupsize", "desc_act", "actorder", "method", "static_groups", "sym", "is_marlin_format", "checkpoint_format",
-                                            "format", "pack_dtype", "data_type", NULL};
-    static const char *const awq_keys[] = {"bits", "w_bit", "group_size", "q_group_size", "zero_point", "version", "format", "method",
-                                           "sym", "data_type", NULL};
+    static const char *const gptq_keys[] = {"bits",
+                                            "group_size",
+                                            "groupsize",
+                                            "desc_act",
+                                            "actorder",
+                                            "method",
+                                            "static_groups",
+                                            "sym",
+                                            "is_marlin_format",
+                                            "checkpoint_format",
+                                            "format",
+                                            "pack_dtype",
+                                            "data_type",
+                                            NULL};
+    static const char *const awq_keys[] = {"bits",       "w_bit",     "group_size", "q_group_size",
+                                           "zero_point", "version",   "format",     "method",
+                                           "sym",        "data_type", NULL};
     static const struct {
         const char *name;
         tti_quant_method method;
@@ -283,14 +421,17 @@ tt_status tti_quantization_read(const char *what, const json_t *config, tti_quan
     *q_out = (tti_quantization){0};
     const json_t *object = json_object_get(config, "quantization_config");
     if (!object || json_is_null(object)) {
-        object = json_object_get(config, "compression_config"); /* an older spelling of compressed-tensors */
+        object = json_object_get(
+            config, "compression_config"); /* an older spelling of compressed-tensors */
     }
     if (!object || json_is_null(object)) {
         return TT_OK;
     }
-    TT_CHECK(json_is_object(object), TT_ERR_FILE, "%s: 'quantization_config' is not an object", tti_show_path(what));
+    TT_CHECK(json_is_object(object), TT_ERR_FILE, "%s: 'quantization_config' is not an object",
+             tti_show_path(what));
     const json_t *method = json_object_get(object, "quant_method");
-    TT_CHECK(json_is_string(method), TT_ERR_FILE, "%s: quantization_config: has no string 'quant_method'", tti_show_path(what));
+    TT_CHECK(json_is_string(method), TT_ERR_FILE,
+             "%s: quantization_config: has no string 'quant_method'", tti_show_path(what));
     for (size_t i = 0; i < sizeof(methods) / sizeof(methods[0]); i++) {
         if (strcmp(json_string_value(method), methods[i].name) == 0) {
             q_out->method = methods[i].method;
@@ -299,6 +440,7 @@ tt_status tti_quantization_read(const char *what, const json_t *config, tti_quan
         }
     }
     return TT_FAIL(TT_ERR_UNSUPPORTED,
-                   "%s: quantization_config: quant_method '%s' is not supported (fp8, compressed-tensors, mxfp4, gptq and awq are)",
+                   "%s: quantization_config: quant_method '%s' is not supported (fp8, "
+                   "compressed-tensors, mxfp4, gptq and awq are)",
                    tti_show_path(what), tti_show(json_string_value(method)).text);
 }

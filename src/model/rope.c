@@ -55,7 +55,8 @@ static tt_status object_or_null(const char *what, const json_t *config, const ch
 }
 
 /* Keys that stand in the object, but not in scaling_keys. */
-static const char *const other_keys[] = {"type", "rope_type", "rope_theta", "short_factor", "long_factor"};
+static const char *const other_keys[] = {"type", "rope_type", "rope_theta", "short_factor",
+                                         "long_factor"};
 
 /* A key that nobody reads could change every angle. */
 static tt_status check_known(const char *what, const json_t *object)
@@ -71,7 +72,8 @@ static tt_status check_known(const char *what, const json_t *object)
         for (size_t i = 0; i < sizeof(other_keys) / sizeof(other_keys[0]); i++) {
             known |= strcmp(key, other_keys[i]) == 0;
         }
-        TT_CHECK(known, TT_ERR_UNSUPPORTED, "%s: rotary key '%s' is not supported", tti_show_path(what), tti_show(key).text);
+        TT_CHECK(known, TT_ERR_UNSUPPORTED, "%s: rotary key '%s' is not supported",
+                 tti_show_path(what), tti_show(key).text);
     }
     return TT_OK;
 }
@@ -85,31 +87,36 @@ static tt_status check_agree(const char *what, const json_t *parameters, const j
     {
         const json_t *other = json_object_get(parameters, key);
         TT_CHECK(strcmp(key, "type") == 0 || (other && json_equal(value, other)), TT_ERR_FILE,
-                 "%s: rope_scaling and rope_parameters differ in '%s'", tti_show_path(what), tti_show(key).text);
+                 "%s: rope_scaling and rope_parameters differ in '%s'", tti_show_path(what),
+                 tti_show(key).text);
     }
     return TT_OK;
 }
 
 /* theta stands in the object, beside it, or in both. */
-static tt_status fill_theta(const char *what, const json_t *config, const json_t *object, double default_theta, tti_rope_keys *keys)
+static tt_status fill_theta(const char *what, const json_t *config, const json_t *object,
+                            double default_theta, tti_rope_keys *keys)
 {
     const tti_key theta[] = {ROPE_REAL(theta, default_theta, 1.0001, MAX_THETA), TTI_KEYS_END};
     tti_key theta_key[2];
     memcpy(theta_key, theta, sizeof(theta_key));
     theta_key[0].name[0] = "rope_theta";
-    const json_t *inner = json_object_get(object, "rope_theta"), *outer = json_object_get(config, "rope_theta");
+    const json_t *inner = json_object_get(object, "rope_theta"),
+                 *outer = json_object_get(config, "rope_theta");
     bool has_inner = inner && !json_is_null(inner), has_outer = outer && !json_is_null(outer);
     if (has_outer) {
         TT_TRY(tti_json_fill(what, config, theta_key, keys));
     }
     double outer_theta = keys->theta;
     TT_TRY(tti_json_fill(what, has_inner ? object : config, theta_key, keys));
-    TT_CHECK(!has_outer || outer_theta == keys->theta, TT_ERR_FILE, "%s: rope_theta is stated twice and differs", tti_show_path(what));
+    TT_CHECK(!has_outer || outer_theta == keys->theta, TT_ERR_FILE,
+             "%s: rope_theta is stated twice and differs", tti_show_path(what));
     return TT_OK;
 }
 
 /* Keys that may stand beside the object instead of in it. */
-static tt_status fill_outer(const char *what, const json_t *config, const json_t *object, double default_theta, tti_rope_keys *keys)
+static tt_status fill_outer(const char *what, const json_t *config, const json_t *object,
+                            double default_theta, tti_rope_keys *keys)
 {
     static const tti_key partial[] = {ROPE_REAL(partial_rotary_factor, NAN, 1e-6, 1), TTI_KEYS_END};
     static const tti_key original[] = {{.type = TTI_KEY_INT,
@@ -121,8 +128,9 @@ static tt_status fill_outer(const char *what, const json_t *config, const json_t
     TT_TRY(fill_theta(what, config, object, default_theta, keys));
     double inner = keys->partial_rotary_factor;
     TT_TRY(tti_json_fill(what, config, partial, keys));
-    TT_CHECK(isnan(inner) || isnan(keys->partial_rotary_factor) || inner == keys->partial_rotary_factor, TT_ERR_FILE,
-             "%s: partial_rotary_factor is stated twice and differs", tti_show_path(what));
+    TT_CHECK(
+        isnan(inner) || isnan(keys->partial_rotary_factor) || inner == keys->partial_rotary_factor,
+        TT_ERR_FILE, "%s: partial_rotary_factor is stated twice and differs", tti_show_path(what));
     keys->partial_rotary_factor = isnan(inner) ? keys->partial_rotary_factor : inner;
     return keys->original_context == 0 ? tti_json_fill(what, config, original, keys) : TT_OK;
 }
@@ -130,32 +138,43 @@ static tt_status fill_outer(const char *what, const json_t *config, const json_t
 /* What each type of scaling needs. */
 static tt_status check_type(const char *what, const tti_rope_keys *keys)
 {
-    static const char *const known[] = {"default", "linear", "dynamic", "llama3", "yarn", "longrope"};
+    static const char *const known[] = {"default", "linear", "dynamic",
+                                        "llama3",  "yarn",   "longrope"};
     bool is_known = false;
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
         is_known |= strcmp(keys->type, known[i]) == 0;
     }
     TT_CHECK(is_known, TT_ERR_UNSUPPORTED,
-             "%s: rotary scaling of type '%s' is not supported (default, linear, dynamic, llama3, yarn and longrope are)",
+             "%s: rotary scaling of type '%s' is not supported (default, linear, dynamic, llama3, "
+             "yarn and longrope are)",
              tti_show_path(what), tti_show(keys->type).text);
-    bool dynamic = strcmp(keys->type, "dynamic") == 0, longrope = strcmp(keys->type, "longrope") == 0;
-    TT_CHECK(dynamic || isnan(keys->alpha), TT_ERR_UNSUPPORTED, "%s: rotary key 'alpha' is supported with type dynamic only",
+    bool dynamic = strcmp(keys->type, "dynamic") == 0,
+         longrope = strcmp(keys->type, "longrope") == 0;
+    TT_CHECK(dynamic || isnan(keys->alpha), TT_ERR_UNSUPPORTED,
+             "%s: rotary key 'alpha' is supported with type dynamic only", tti_show_path(what));
+    TT_CHECK(strcmp(keys->type, "default") == 0 || longrope || !isnan(keys->factor) ||
+                 (dynamic && !isnan(keys->alpha)),
+             TT_ERR_FILE, "%s: rotary scaling of type '%s' without 'factor'", tti_show_path(what),
+             keys->type);
+    TT_CHECK(!longrope || (keys->short_factor && keys->long_factor && keys->original_context > 0),
+             TT_ERR_FILE,
+             "%s: rotary scaling of type longrope needs short_factor, long_factor and "
+             "original_max_position_embeddings",
              tti_show_path(what));
-    TT_CHECK(strcmp(keys->type, "default") == 0 || longrope || !isnan(keys->factor) || (dynamic && !isnan(keys->alpha)), TT_ERR_FILE,
-             "%s: rotary scaling of type '%s' without 'factor'", tti_show_path(what), keys->type);
-    TT_CHECK(!longrope || (keys->short_factor && keys->long_factor && keys->original_context > 0), TT_ERR_FILE,
-             "%s: rotary scaling of type longrope needs short_factor, long_factor and original_max_position_embeddings",
+    TT_CHECK((longrope && !isnan(keys->short_mscale)) == !isnan(keys->long_mscale) &&
+                 (longrope || isnan(keys->short_mscale)),
+             TT_ERR_FILE, "%s: short_mscale and long_mscale go together, with type longrope",
              tti_show_path(what));
-    TT_CHECK((longrope && !isnan(keys->short_mscale)) == !isnan(keys->long_mscale) && (longrope || isnan(keys->short_mscale)), TT_ERR_FILE,
-             "%s: short_mscale and long_mscale go together, with type longrope", tti_show_path(what));
     return TT_OK;
 }
 
 /* An object that scales says how: without a type, or with one that scales nothing, other loaders differ in what they make of it. */
 static tt_status check_untyped(const char *what, const json_t *object, const char *type)
 {
-    const json_t *rope_type = json_object_get(object, "rope_type"), *old_type = json_object_get(object, "type");
-    bool is_typed = (rope_type && !json_is_null(rope_type)) || (old_type && !json_is_null(old_type));
+    const json_t *rope_type = json_object_get(object, "rope_type"),
+                 *old_type = json_object_get(object, "type");
+    bool is_typed =
+        (rope_type && !json_is_null(rope_type)) || (old_type && !json_is_null(old_type));
     if (strcmp(type, "default") != 0) {
         return TT_OK;
     }
@@ -163,13 +182,17 @@ static tt_status check_untyped(const char *what, const json_t *object, const cha
     json_t *value;
     json_object_foreach((json_t *)object, key, value)
     {
-        bool scales = !json_is_null(value) && strcmp(key, "rope_theta") != 0 && strcmp(key, "partial_rotary_factor") != 0 &&
-                      strcmp(key, "type") != 0 && strcmp(key, "rope_type") != 0;
-        TT_CHECK(!scales || is_typed, TT_ERR_FILE, "%s: rotary scaling has '%s', but no 'rope_type'", tti_show_path(what), key);
+        bool scales = !json_is_null(value) && strcmp(key, "rope_theta") != 0 &&
+                      strcmp(key, "partial_rotary_factor") != 0 && strcmp(key, "type") != 0 &&
+                      strcmp(key, "rope_type") != 0;
+        TT_CHECK(!scales || is_typed, TT_ERR_FILE,
+                 "%s: rotary scaling has '%s', but no 'rope_type'", tti_show_path(what), key);
         /* Of the keys beside a stated default, these would be the scaling itself; others are leftovers. */
-        scales = ((strcmp(key, "factor") == 0 || strcmp(key, "attention_factor") == 0) && json_number_value(value) != 1) ||
+        scales = ((strcmp(key, "factor") == 0 || strcmp(key, "attention_factor") == 0) &&
+                  json_number_value(value) != 1) ||
                  strcmp(key, "short_factor") == 0 || strcmp(key, "long_factor") == 0;
-        TT_CHECK(!scales || json_is_null(value), TT_ERR_FILE, "%s: rotary scaling of type 'default' has '%s'", tti_show_path(what), key);
+        TT_CHECK(!scales || json_is_null(value), TT_ERR_FILE,
+                 "%s: rotary scaling of type 'default' has '%s'", tti_show_path(what), key);
     }
     return TT_OK;
 }
@@ -178,8 +201,10 @@ tt_status tti_rope_parse(const char *what, const json_t *config, double default_
                          tti_rope_keys *keys_out)
 {
     static const tti_key type_keys[2][2] = {
-        {{.type = TTI_KEY_STRING, .name = {"rope_type"}, .offset = ROPE_OFFSET(type), .text = NULL}, TTI_KEYS_END},
-        {{.type = TTI_KEY_STRING, .name = {"type"}, .offset = ROPE_OFFSET(type), .text = "default"}, TTI_KEYS_END}};
+        {{.type = TTI_KEY_STRING, .name = {"rope_type"}, .offset = ROPE_OFFSET(type), .text = NULL},
+         TTI_KEYS_END},
+        {{.type = TTI_KEY_STRING, .name = {"type"}, .offset = ROPE_OFFSET(type), .text = "default"},
+         TTI_KEYS_END}};
     const json_t *parameters, *scaling;
     TT_TRY(object_or_null(what, config, "rope_parameters", &parameters));
     TT_TRY(object_or_null(what, config, "rope_scaling", &scaling));
@@ -263,22 +288,24 @@ static void llama3(const tti_rope_keys *keys, double original, double *freq, int
 }
 
 /* freq[i] /= factor[i] of a list of n numbers. */
-static tt_status divide_by_list(const char *what, const char *name, const json_t *list, double *freq, int64_t n)
+static tt_status divide_by_list(const char *what, const char *name, const json_t *list,
+                                double *freq, int64_t n)
 {
-    TT_CHECK(json_is_array(list) && json_array_size(list) == (size_t)n, TT_ERR_FILE, "%s: '%s' is not a list of %lld numbers",
-             tti_show_path(what), name, (long long)n);
+    TT_CHECK(json_is_array(list) && json_array_size(list) == (size_t)n, TT_ERR_FILE,
+             "%s: '%s' is not a list of %lld numbers", tti_show_path(what), name, (long long)n);
     for (int64_t i = 0; i < n; i++) {
         double factor = json_number_value(json_array_get(list, (size_t)i));
-        TT_CHECK(factor >= 1e-6 && factor <= MAX_FACTOR, TT_ERR_FILE, "%s: '%s' holds what is no factor at place %lld",
-                 tti_show_path(what), name, (long long)i);
+        TT_CHECK(factor >= 1e-6 && factor <= MAX_FACTOR, TT_ERR_FILE,
+                 "%s: '%s' holds what is no factor at place %lld", tti_show_path(what), name,
+                 (long long)i);
         freq[i] /= factor;
     }
     return TT_OK;
 }
 
 /* One of the two tables of longrope; freq[n] comes in plain. */
-static tt_status longrope(const char *what, const tti_rope_keys *keys, bool is_long, int64_t context, double *freq, int64_t n,
-                          float *attention_factor)
+static tt_status longrope(const char *what, const tti_rope_keys *keys, bool is_long,
+                          int64_t context, double *freq, int64_t n, float *attention_factor)
 {
     double original = (double)keys->original_context;
     double factor = isnan(keys->factor) ? (double)context / original : keys->factor;
@@ -292,7 +319,8 @@ static tt_status longrope(const char *what, const tti_rope_keys *keys, bool is_l
 }
 
 /* Changes freq[n] by the scaling that keys state. */
-static tt_status scale(const char *what, const tti_rope_keys *keys, int64_t context, bool is_long, double *freq, int64_t n, tt_rope *rope)
+static tt_status scale(const char *what, const tti_rope_keys *keys, int64_t context, bool is_long,
+                       double *freq, int64_t n, tt_rope *rope)
 {
     double original = (double)(keys->original_context > 0 ? keys->original_context : context);
     if (strcmp(keys->type, "linear") == 0) {
@@ -300,23 +328,27 @@ static tt_status scale(const char *what, const tti_rope_keys *keys, int64_t cont
             freq[i] /= keys->factor;
         }
     } else if (strcmp(keys->type, "yarn") == 0) {
-        TT_CHECK(keys->beta_fast >= keys->beta_slow, TT_ERR_FILE, "%s: yarn's beta_fast %g is below beta_slow %g", tti_show_path(what),
+        TT_CHECK(keys->beta_fast >= keys->beta_slow, TT_ERR_FILE,
+                 "%s: yarn's beta_fast %g is below beta_slow %g", tti_show_path(what),
                  keys->beta_fast, keys->beta_slow);
         yarn(keys, original, freq, n, rope);
     } else if (strcmp(keys->type, "llama3") == 0) {
-        TT_CHECK(keys->low_freq_factor < keys->high_freq_factor && keys->original_context > 0, TT_ERR_FILE,
+        TT_CHECK(keys->low_freq_factor < keys->high_freq_factor && keys->original_context > 0,
+                 TT_ERR_FILE,
                  "%s: llama3 rotary scaling needs low_freq_factor below high_freq_factor, "
                  "and original_max_position_embeddings",
                  tti_show_path(what));
         llama3(keys, original, freq, n);
     } else if (strcmp(keys->type, "longrope") == 0) {
-        return longrope(what, keys, is_long, context, freq, n, is_long ? &rope->long_attention_factor : &rope->attention_factor);
+        return longrope(what, keys, is_long, context, freq, n,
+                        is_long ? &rope->long_attention_factor : &rope->attention_factor);
     }
     return TT_OK;
 }
 
 /* theta^(-2i/dim), scaled, as floats in a new table. */
-static tt_status build_table(const char *what, const tti_rope_keys *keys, int64_t context, bool is_long, tt_rope *rope, float **table_out)
+static tt_status build_table(const char *what, const tti_rope_keys *keys, int64_t context,
+                             bool is_long, tt_rope *rope, float **table_out)
 {
     int64_t n = rope->dim / 2;
     double *freq = malloc((size_t)n * sizeof(*freq));
@@ -330,7 +362,8 @@ static tt_status build_table(const char *what, const tti_rope_keys *keys, int64_
         freq[i] = pow(theta, -(double)(2 * i) / (double)rope->dim);
     }
     tt_status st = freq && table ? scale(what, keys, context, is_long, freq, n, rope)
-                                 : TT_FAIL(TT_ERR_NOMEM, "no memory for %lld rotary frequencies", (long long)n);
+                                 : TT_FAIL(TT_ERR_NOMEM, "no memory for %lld rotary frequencies",
+                                           (long long)n);
     for (int64_t i = 0; st == TT_OK && i < n; i++) {
         table[i] = (float)freq[i];
     }
@@ -367,8 +400,10 @@ tt_status tti_rope_extend(const char *what, const tti_rope_keys *keys, int64_t *
     if (strcmp(keys->type, "yarn") != 0) {
         return TT_OK;
     }
-    double all = (double)(keys->original_context > 0 ? keys->original_context : *context) * keys->factor;
-    TT_CHECK(all <= TTI_MAX_CONTEXT, TT_ERR_FILE, "%s: rotary scaling reaches %.0f positions, more than the %d that are supported",
+    double all =
+        (double)(keys->original_context > 0 ? keys->original_context : *context) * keys->factor;
+    TT_CHECK(all <= TTI_MAX_CONTEXT, TT_ERR_FILE,
+             "%s: rotary scaling reaches %.0f positions, more than the %d that are supported",
              tti_show_path(what), all, TTI_MAX_CONTEXT);
     *context = (int64_t)all > *context ? (int64_t)all : *context;
     return TT_OK;

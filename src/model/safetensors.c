@@ -18,29 +18,28 @@ enum {
     POINTER_BYTES = 32            /* enough to know a Git LFS pointer */
 };
 
-static const tti_dtype_info dtypes[] = {
-    {"F32", 32, true, TTK_F32, NULL},
-    {"BF16", 16, true, TTK_BF16, NULL},
-    {"F16", 16, true, TTK_F16, NULL},
-    {"F64", 64, false, TTK_F32, NULL},
-    {"F8_E4M3", 8, true, TTK_E4M3, NULL},
-    {"F8_E5M2", 8, false, TTK_F32, NULL},
-    {"F8_E4M3FNUZ", 8, false, TTK_F32, NULL},
-    {"F8_E5M2FNUZ", 8, false, TTK_F32, NULL},
-    {"F8_E8M0", 8, true, TTK_E8M0, NULL},
-    {"F6_E2M3", 6, false, TTK_F32, NULL},
-    {"F6_E3M2", 6, false, TTK_F32, NULL},
-    {"F4", 4, false, TTK_F32, NULL},
-    {"I64", 64, false, TTK_F32, NULL},
-    {"U64", 64, false, TTK_F32, NULL},
-    {"I32", 32, false, TTK_F32, NULL},
-    {"U32", 32, false, TTK_F32, NULL},
-    {"I16", 16, false, TTK_F32, NULL},
-    {"U16", 16, false, TTK_F32, NULL},
-    {"I8", 8, true, TTK_I8, NULL},
-    {"U8", 8, true, TTK_U8, NULL},
-    {"BOOL", 8, false, TTK_F32, NULL},
-    {"C64", 64, false, TTK_F32, NULL}};
+static const tti_dtype_info dtypes[] = {{"F32", 32, true, TTK_F32, NULL},
+                                        {"BF16", 16, true, TTK_BF16, NULL},
+                                        {"F16", 16, true, TTK_F16, NULL},
+                                        {"F64", 64, false, TTK_F32, NULL},
+                                        {"F8_E4M3", 8, true, TTK_E4M3, NULL},
+                                        {"F8_E5M2", 8, false, TTK_F32, NULL},
+                                        {"F8_E4M3FNUZ", 8, false, TTK_F32, NULL},
+                                        {"F8_E5M2FNUZ", 8, false, TTK_F32, NULL},
+                                        {"F8_E8M0", 8, true, TTK_E8M0, NULL},
+                                        {"F6_E2M3", 6, false, TTK_F32, NULL},
+                                        {"F6_E3M2", 6, false, TTK_F32, NULL},
+                                        {"F4", 4, false, TTK_F32, NULL},
+                                        {"I64", 64, false, TTK_F32, NULL},
+                                        {"U64", 64, false, TTK_F32, NULL},
+                                        {"I32", 32, false, TTK_F32, NULL},
+                                        {"U32", 32, false, TTK_F32, NULL},
+                                        {"I16", 16, false, TTK_F32, NULL},
+                                        {"U16", 16, false, TTK_F32, NULL},
+                                        {"I8", 8, true, TTK_I8, NULL},
+                                        {"U8", 8, true, TTK_U8, NULL},
+                                        {"BOOL", 8, false, TTK_F32, NULL},
+                                        {"C64", 64, false, TTK_F32, NULL}};
 
 static const tti_dtype_info *find_dtype(const char *name)
 {
@@ -254,7 +253,8 @@ static tt_status keep_panels(const tti_file *file, const json_t *metadata, tti_t
     }
     size_t n = json_string_length(value) + 1;
     table->panels = malloc(n);
-    TT_CHECK(table->panels, TT_ERR_NOMEM, "%s: no memory for its metadata", tti_show_path(file->path));
+    TT_CHECK(table->panels, TT_ERR_NOMEM, "%s: no memory for its metadata",
+             tti_show_path(file->path));
     memcpy(table->panels, json_string_value(value), n);
     return TT_OK;
 }
