@@ -1,6 +1,6 @@
 /* hash.c - one number that tells apart models that compute something else or lie elsewhere, so that ranks can check that all opened
- * the same, and one that tells apart what ranks may hold together. Every field of tt_arch counts; a field that is added there belongs in the list here (tests/unit/test_roles.c changes
- * many, one at a time). */
+ * the same, and one that tells apart what ranks may hold together. Every field of tt_arch counts; a field that is added there belongs
+ * in the list here (tests/unit/test_roles.c changes many, one at a time). */
 #include "model_internal.h"
 #include <string.h>
 #include "tutti/hash.h"
