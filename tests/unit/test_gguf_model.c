@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include "gguf_maker.h"
 #include "gguf_model.h"
 #include "model_compare.h"
 #include "model_fixture.h"
@@ -194,6 +195,88 @@ static void tokenizers_are_found(void **state)
     assert_non_null(strstr(tt_status_message(), "/no/such/folder"));
 }
 
+/* ---- scales that are no numbers ---- */
+
+static tt_role role_of(const char *name, int *layer_out)
+{
+    static const struct {
+        const char *name;
+        tt_role role;
+    } roles[] = {{"attn_q.weight", TT_ROLE_Q}, {"attn_k.weight", TT_ROLE_K}, {"attn_v.weight", TT_ROLE_V}, {"attn_output.weight", TT_ROLE_O},
+                 {"ffn_gate_exps.weight", TT_ROLE_EXPERT_GATE}, {"ffn_up_exps.weight", TT_ROLE_EXPERT_UP},
+                 {"ffn_down_exps.weight", TT_ROLE_EXPERT_DOWN}};
+    char suffix[128];
+    if (sscanf(name, "blk.%d.%127s", layer_out, suffix) == 2) {
+        for (size_t i = 0; i < sizeof(roles) / sizeof(roles[0]); i++) {
+            if (strcmp(suffix, roles[i].name) == 0) {
+                return roles[i].role;
+            }
+        }
+    }
+    return TT_ROLE_COUNT;
+}
+
+/* Spoils one scale in the last block of a tensor: its last row is refused, by name and count, and its first one is read. */
+static void spoil(const fixture *f, const char *file, size_t tensor_id, int half)
+{
+    enum { LAST_EXPERT = 2 };
+    gguf_source s;
+    int layer = 0;
+    size_t n_bytes;
+    unsigned char *bytes = read_whole(source_path(file), &n_bytes);
+    gguf_source_open(&s, file);
+    const tti_gguf_tensor *t = &s.gguf.tensor[tensor_id];
+    unsigned char *block = bytes + t->offset + t->bytes - t->type->bytes;
+    char name[128];
+    snprintf(name, sizeof(name), "%s", gguf_name(t->name));
+    tt_role role = role_of(name, &layer);
+    if (t->type->n_halves > 0) { /* f16: a quiet NaN, an infinity */
+        memcpy(block + t->type->half[half], half ? "\x00\x7c" : "\x00\x7e", 2);
+    } else { /* E8M0 */
+        block[0] = 0xff;
+    }
+    fixture_write(f, "m.gguf", bytes, n_bytes);
+    free(bytes);
+    gguf_source_close(&s);
+    tt_model *model = open_model(fixture_path(f, "m.gguf"));
+    tt_tensor whole = tt_model_tensor(model, role, layer, role >= TT_ROLE_EXPERT_GATE && role <= TT_ROLE_EXPERT_DOWN ? LAST_EXPERT : 0);
+    assert_non_null(whole.name);
+    float *row = malloc((size_t)whole.cols * sizeof(*row));
+    assert_int_equal(tt_model_read_f32(model, &whole, 0, 1, row), TT_OK);
+    expect_message(tt_model_read_f32(model, &whole, whole.rows - 1, 1, row), TT_ERR_FILE, name, "1 scales");
+    free(row);
+    tt_model_close(&model);
+}
+
+static void scales_that_are_no_numbers_are_refused(void **state)
+{
+    (void)state;
+    static const char *const files[] = {"tests/golden/gguf/types_a.gguf", "tests/golden/gguf/types_b.gguf"};
+    bool is_seen[64] = {false}; /* by GGML's number of the type */
+    int n_types = 0;
+    fixture f;
+    fixture_begin(&f);
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+        gguf_source s;
+        gguf_source_open(&s, files[i]);
+        for (size_t k = 0; k < s.gguf.n_tensors; k++) {
+            const tti_block_type *type = s.gguf.tensor[k].type;
+            int layer = 0, n = type->n_halves > 0 ? type->n_halves : 1;
+            if (type->elements == 1 || is_seen[type->id] || role_of(gguf_name(s.gguf.tensor[k].name), &layer) == TT_ROLE_COUNT) {
+                continue;
+            }
+            is_seen[type->id] = true;
+            n_types++;
+            for (int half = 0; half < n; half++) {
+                spoil(&f, files[i], k, half);
+            }
+        }
+        gguf_source_close(&s);
+    }
+    fixture_end(&f);
+    assert_int_equal(n_types, 10); /* all that are read and have scales */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -202,6 +285,7 @@ int main(void)
         cmocka_unit_test(broken_splits_are_refused),
         cmocka_unit_test(unknown_and_missing_keys_are_named),
         cmocka_unit_test(cut_files_are_refused),
+        cmocka_unit_test(scales_that_are_no_numbers_are_refused),
         cmocka_unit_test(tokenizers_agree),
         cmocka_unit_test(tokenizers_are_found),
     };
