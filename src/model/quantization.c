@@ -3,11 +3,12 @@
  * How a matrix is stored is decided tensor by tensor, from what lies in the files (source_make.c). What is said here settles what
  * tensors cannot tell (the size of a block, the zero points' convention), and must not contradict them. So lists of
  * modules that are or are not converted are not read.
- * Sources: the configurations of transformers, compressed-tensors, AutoGPTQ and AutoAWQ. */
+ * Sources: the configurations of transformers, compressed-tensors, AutoGPTQ, AutoAWQ and AutoRound. */
 #include "model_internal.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include "tutti/log.h"
 
 /* One group of keys, as stated. */
 typedef struct stated {
@@ -87,7 +88,7 @@ static tt_status read_fp8(const char *what, const json_t *object, tti_quantizati
     static const tti_key keys[] = {TEXT("fmt", fmt, "e4m3"), TTI_KEYS_END};
     stated s;
     TT_TRY(tti_json_fill(what, object, keys, &s));
-    TT_CHECK(strcmp(s.fmt, "e4m3") == 0, TT_ERR_UNSUPPORTED,
+    TT_CHECK(strcmp(s.fmt, "e4m3") == 0 || strcmp(s.fmt, "float8_e4m3fn") == 0, TT_ERR_UNSUPPORTED,
              "%s: quantization_config: fmt '%s' is not supported (e4m3 is)", tti_show_path(what),
              tti_show(s.fmt).text);
     TT_TRY(check_says(what, object, "expert_dtype", "fp8"));
@@ -179,6 +180,64 @@ static tt_status read_awq(const char *what, const json_t *object, tti_quantizati
                          .strategy = s.group_size < 0 ? TTI_QUANT_CHANNEL : TTI_QUANT_GROUP,
                          .group = s.group_size};
     return TT_OK;
+}
+
+/* True if a module of auto-round's extra_config has codes of its own; 16 bits or more are none, which shows in the tensors. */
+static bool has_own_codes(const json_t *extra, const json_t *object)
+{
+    static const char *const keys[] = {"bits", "group_size", "sym"};
+    const char *name;
+    json_t *module;
+    json_object_foreach((json_t *)extra, name, module)
+    {
+        const json_t *bits = json_object_get(module, "bits");
+        bool plain = json_is_integer(bits) && json_integer_value(bits) >= 16;
+        for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]) && !plain; i++) {
+            const json_t *value = json_object_get(module, keys[i]);
+            if (value && !json_is_null(value) && !json_equal(value, json_object_get(object, keys[i]))) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* AutoRound packs as AutoGPTQ or AutoAWQ do, and says which. Without a word it was GPTQ; how its zero points are stored is then known
+ * (checked, matrix by matrix) of symmetric ones only. */
+static tt_status read_auto_round(const char *what, const json_t *object, tti_quantization *q)
+{
+    static const tti_key keys[] = {TEXT("packing_format", format, NULL), FLAG("sym", symmetric, 1),
+                                   TTI_KEYS_END};
+    stated s;
+    TT_TRY(tti_json_fill(what, object, keys, &s));
+    TT_CHECK(s.format || s.symmetric, TT_ERR_UNSUPPORTED,
+             "%s: quantization_config: auto-round without 'packing_format' is supported if it is "
+             "symmetric",
+             tti_show_path(what));
+    const char *format = s.format ? s.format : "auto_gptq";
+    format += strncmp(format, "auto_round:", strlen("auto_round:")) == 0 ? strlen("auto_round:") : 0;
+    bool awq = strcmp(format, "auto_awq") == 0, own = has_own_codes(json_object_get(object, "extra_config"), object);
+    TT_CHECK(awq || strcmp(format, "auto_gptq") == 0, TT_ERR_UNSUPPORTED,
+             "%s: quantization_config: packing_format '%s' is not supported (auto_round:auto_gptq "
+             "and auto_round:auto_awq are)",
+             tti_show_path(what), tti_show(s.format).text);
+    TT_CHECK(!awq || !own, TT_ERR_UNSUPPORTED,
+             "%s: quantization_config: 'extra_config' with other codes is not supported with "
+             "packing_format '%s'",
+             tti_show_path(what), tti_show(s.format).text);
+    if (!awq) {
+        q->method = TTI_QUANT_GPTQ;
+        TT_TRY(read_gptq(what, object, q));
+        q->varies = own;
+        return TT_OK;
+    }
+    q->method = TTI_QUANT_AWQ;
+    json_t *copy = json_copy((json_t *)object);
+    TT_CHECK(copy && json_object_set_new(copy, "zero_point", json_boolean(!s.symmetric)) == 0,
+             TT_ERR_NOMEM, "%s: no memory for its quantization_config", tti_show_path(what));
+    tt_status st = read_awq(what, copy, q);
+    json_decref(copy);
+    return st;
 }
 
 static tt_status read_mxfp4(const char *what, const json_t *object, tti_quantization *q)
@@ -352,12 +411,86 @@ static const char *const module_keys[] = {"block_name_to_quantize",
                                           "modules_in_block_to_quantize",
                                           "modules_to_convert",
                                           "ignored_layers",
+                                          "quant_block_list",
+                                          "quant_lm_head",
                                           "ignore",
                                           "lm_head",
                                           "dynamic",
                                           NULL};
 
-/* Keys that may change what the numbers mean, and that we know nothing of; an empty or negative one changes nothing. */
+/* scale_fmt is of activations, kv_cache_scheme of a cache: neither is stored. */
+static const char *const fp8_keys[] = {"fmt",       "weight_block_size", "activation_scheme",
+                                       "scale_fmt", "kv_cache_scheme",   "expert_dtype",
+                                       NULL};
+static const char *const compressed_keys[] = {"config_groups",
+                                              "format",
+                                              "version",
+                                              "quantization_status",
+                                              "global_compression_ratio",
+                                              "kv_cache_scheme",
+                                              "sparsity_config",
+                                              "run_compressed",
+                                              NULL};
+static const char *const mxfp4_keys[] = {NULL};
+static const char *const gptq_keys[] = {"bits",
+                                        "group_size",
+                                        "groupsize",
+                                        "desc_act",
+                                        "actorder",
+                                        "method",
+                                        "static_groups",
+                                        "sym",
+                                        "is_marlin_format",
+                                        "checkpoint_format",
+                                        "format",
+                                        "pack_dtype",
+                                        "data_type",
+                                        NULL};
+static const char *const awq_keys[] = {"bits",       "w_bit",     "group_size", "q_group_size",
+                                       "zero_point", "version",   "format",     "method",
+                                       "sym",        "data_type", NULL};
+/* GPTQ's and, if it packs so, AWQ's: whichever it is, nothing but these. */
+static const char *const auto_round_keys[] = {"bits", "group_size", "sym", "data_type", "packing_format", "extra_config", NULL};
+static const struct quant_method {
+    const char *name;
+    tti_quant_method method;
+    tt_status (*read)(const char *what, const json_t *object, tti_quantization *q);
+    const char *const *keys;
+} methods[] = {{"fp8", TTI_QUANT_FP8, read_fp8, fp8_keys},
+               {"compressed-tensors", TTI_QUANT_COMPRESSED, read_compressed, compressed_keys},
+               {"mxfp4", TTI_QUANT_MXFP4, read_mxfp4, mxfp4_keys},
+               {"gptq", TTI_QUANT_GPTQ, read_gptq, gptq_keys},
+               {"awq", TTI_QUANT_AWQ, read_awq, awq_keys},
+               {"auto-round", TTI_QUANT_GPTQ, read_auto_round, auto_round_keys},
+               {"intel/auto-round", TTI_QUANT_GPTQ, read_auto_round, auto_round_keys}};
+
+/* True if some method has a meaning for a key. */
+static bool is_read_by_any(const char *key)
+{
+    bool found = false;
+    for (size_t i = 0; i < sizeof(methods) / sizeof(methods[0]); i++) {
+        found = found || is_one_of(key, methods[i].keys);
+    }
+    return found;
+}
+
+/* Words in the names of keys that change what the numbers mean, or how they are stored. */
+static const char *const telling_words[] = {
+    "bit",    "block",   "cluster",  "codebook", "dtype", "fmt",     "format", "group",
+    "hadamard", "lora",  "outlier",  "pack",     "permut", "residual", "rotat",  "scale",
+    "scaling", "smooth", "spars",    "strategy", "sym",   "transform", "type",  "zero", NULL};
+
+static bool is_telling(const char *key)
+{
+    const char *const *word = telling_words;
+    while (*word && !strstr(key, *word)) {
+        word++;
+    }
+    return *word != NULL;
+}
+
+/* The rule for keys that we know nothing of: an empty or negative one changes nothing; one that another method reads, or whose name has
+ * one of the telling words, may change what the numbers mean and is refused; any other is of the recipe, and a warning. */
 static tt_status check_known(const char *what, const json_t *object, const char *const *own)
 {
     const char *key;
@@ -367,57 +500,20 @@ static tt_status check_known(const char *what, const json_t *object, const char 
         bool is_empty = json_is_null(value) || json_is_false(value) ||
                         (json_is_array(value) && json_array_size(value) == 0) ||
                         (json_is_object(value) && json_object_size(value) == 0);
-        TT_CHECK(is_empty || is_one_of(key, own) || is_one_of(key, recipe_keys) ||
-                     is_one_of(key, module_keys),
-                 TT_ERR_UNSUPPORTED, "%s: quantization_config: '%s' is not supported",
-                 tti_show_path(what), tti_show(key).text);
+        if (is_empty || is_one_of(key, own) || is_one_of(key, recipe_keys) || is_one_of(key, module_keys)) {
+            continue;
+        }
+        TT_CHECK(!is_read_by_any(key) && !is_telling(key), TT_ERR_UNSUPPORTED,
+                 "%s: quantization_config: '%s' is not supported", tti_show_path(what),
+                 tti_show(key).text);
+        tt_log(TT_LOG_WARN, "%s: quantization_config: '%s' is not known and taken for a key of the recipe: ignored",
+               tti_show_path(what), tti_show(key).text);
     }
     return TT_OK;
 }
 
 tt_status tti_quantization_read(const char *what, const json_t *config, tti_quantization *q_out)
 {
-    /* scale_fmt is of activations, kv_cache_scheme of a cache: neither is stored. */
-    static const char *const fp8_keys[] = {"fmt",       "weight_block_size", "activation_scheme",
-                                           "scale_fmt", "kv_cache_scheme",   "expert_dtype",
-                                           NULL};
-    static const char *const compressed_keys[] = {"config_groups",
-                                                  "format",
-                                                  "version",
-                                                  "quantization_status",
-                                                  "global_compression_ratio",
-                                                  "kv_cache_scheme",
-                                                  "sparsity_config",
-                                                  "run_compressed",
-                                                  NULL};
-    static const char *const mxfp4_keys[] = {NULL};
-    static const char *const gptq_keys[] = {"bits",
-                                            "group_size",
-                                            "groupsize",
-                                            "desc_act",
-                                            "actorder",
-                                            "method",
-                                            "static_groups",
-                                            "sym",
-                                            "is_marlin_format",
-                                            "checkpoint_format",
-                                            "format",
-                                            "pack_dtype",
-                                            "data_type",
-                                            NULL};
-    static const char *const awq_keys[] = {"bits",       "w_bit",     "group_size", "q_group_size",
-                                           "zero_point", "version",   "format",     "method",
-                                           "sym",        "data_type", NULL};
-    static const struct {
-        const char *name;
-        tti_quant_method method;
-        tt_status (*read)(const char *what, const json_t *object, tti_quantization *q);
-        const char *const *keys;
-    } methods[] = {{"fp8", TTI_QUANT_FP8, read_fp8, fp8_keys},
-                   {"compressed-tensors", TTI_QUANT_COMPRESSED, read_compressed, compressed_keys},
-                   {"mxfp4", TTI_QUANT_MXFP4, read_mxfp4, mxfp4_keys},
-                   {"gptq", TTI_QUANT_GPTQ, read_gptq, gptq_keys},
-                   {"awq", TTI_QUANT_AWQ, read_awq, awq_keys}};
     *q_out = (tti_quantization){0};
     const json_t *object = json_object_get(config, "quantization_config");
     if (!object || json_is_null(object)) {
@@ -441,6 +537,6 @@ tt_status tti_quantization_read(const char *what, const json_t *config, tti_quan
     }
     return TT_FAIL(TT_ERR_UNSUPPORTED,
                    "%s: quantization_config: quant_method '%s' is not supported (fp8, "
-                   "compressed-tensors, mxfp4, gptq and awq are)",
+                   "compressed-tensors, mxfp4, gptq, awq and auto-round are)",
                    tti_show_path(what), tti_show(json_string_value(method)).text);
 }

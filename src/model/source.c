@@ -256,7 +256,9 @@ static tt_status check_stated_shape(const tt_model *model, const tti_source *s, 
 {
     uint64_t dim[2];
     for (int i = 0; i < 2; i++) {
-        dim[i] = load_word(raw + r->at + 8 * i, 4) | (uint64_t)load_word(raw + r->at + 8 * i + 4, 4) << 32;
+        const unsigned char *word = raw + r->at + (size_t)i * r->part.word_bytes;
+        uint64_t high = r->part.word_bytes == 8 ? load_word(word + 4, 4) : 0;
+        dim[i] = load_word(word, 4) | high << 32;
     }
     TT_CHECK(dim[0] == (uint64_t)s->plane_rows && dim[1] == (uint64_t)s->file_cols, TT_ERR_FILE,
              "%s: tensor '%s' states the shape [%llu, %llu], its codes are [%lld, %lld]", tti_show_path(model->file[r->part.file_id].path),

@@ -361,6 +361,8 @@ static tt_status make_packed(making *m)
         return lacks(m, "", "_scale");
     }
     if (!is_type(m->code, "I32")) {
+        TT_CHECK(!zero, TT_ERR_UNSUPPORTED, "%s: tensor '%s' is of a matrix in MXFP4, which has no zero points", path_of(m, zero),
+                 tti_show(zero->name).text);
         return make_mxfp4(m, scale, lines, words);
     }
     if (!is_scale_type(scale)) {
@@ -387,7 +389,8 @@ static tt_status make_packed(making *m)
         TT_TRY(add_packed_zeros(m, zero, bits, G));
     }
     if (shape) {
-        TT_CHECK(is_type(shape, "I64") && shape->n_dims == 1 && shape->dim[0] == 2, TT_ERR_FILE, "%s: tensor '%s' is not two numbers of I64",
+        TT_CHECK((is_type(shape, "I64") || is_type(shape, "I32")) && shape->n_dims == 1 && shape->dim[0] == 2, TT_ERR_FILE,
+                 "%s: tensor '%s' is not two numbers of I64 or I32",
                  path_of(m, shape), tti_show(shape->name).text);
         s->part[TTI_PART_SHAPE] = part_of(shape, 1, 2);
     }

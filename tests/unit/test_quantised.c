@@ -367,13 +367,50 @@ static void parts_of_packed_matrices_that_do_not_fit_are_refused(void **state)
     expect_refused(config, (part[]){WORDS, GROUPS, {"m.weight_zero_point", "I32", 2, {4, 3}, 0}, END}, "does not fit");
     expect_refused(config, (part[]){WORDS, GROUPS, {"m.weight_zero_point", "I8", 2, {4, 4}, 0}, END}, "I32");
     expect_refused(config, (part[]){WORDS, GROUPS, {"m.weight_shape", "I64", 1, {2}, 0}, END}, "states the shape [0, 0]");
-    expect_refused(config, (part[]){WORDS, GROUPS, {"m.weight_shape", "I32", 1, {2}, 0}, END}, "m.weight_shape");
+    expect_refused(config, (part[]){WORDS, GROUPS, {"m.weight_shape", "I32", 1, {2}, 0}, END}, "states the shape [0, 0]");
+    expect_refused(config, (part[]){WORDS, GROUPS, {"m.weight_shape", "F32", 1, {2}, 0}, END}, "'m.weight_shape' is not two numbers");
+    expect_refused("{\"quantization_config\":{\"quant_method\":\"compressed-tensors\",\"format\":\"mxfp4-pack-quantized\",\"config_groups\":"
+                   "{\"group_0\":{\"weights\":{\"num_bits\":4,\"type\":\"float\",\"strategy\":\"group\",\"group_size\":32}}}}}",
+                   (part[]){{"m.weight_packed", "U8", 2, {32, 32}, 0}, {"m.weight_scale", "U8", 2, {32, 2}, 0x70},
+                            {"m.weight_zero_point", "U8", 2, {32, 2}, 1}, END}, "'m.weight_zero_point' is of a matrix in MXFP4");
     expect_refused(PACKED("\"strategy\":\"group\",\"group_size\":0"), (part[]){WORDS, GROUPS, END}, "'group_size' is 0");
     expect_refused(PACKED("\"strategy\":\"group\""), (part[]){WORDS, GROUPS, END}, "without a positive 'group_size'");
     expect_refused(PACKED("\"strategy\":\"group\",\"group_size\":32"), (part[]){WORDS, GROUPS, END}, "does not fit");
     expect_refused(PACKED("\"strategy\":\"nearest\""), (part[]){WORDS, GROUPS, END}, "nearest");
     expect_refused(config, (part[]){{"m.weight_packed", "U8", 2, {32, 32}, 0}, {"m.weight_scale", "F8_E4M3", 2, {32, 4}, 0},
                                     {"m.weight_global_scale", "F32", 1, {1}, 0}, END}, "NVFP4");
+}
+
+/* weight_shape is written as I64, or by other makers as I32. */
+static void a_stated_shape_may_be_of_either_width(void **state)
+{
+    (void)state;
+    static const int32_t narrow[][2] = {{32, 64}, {32, 63}, {31, 64}};
+    static const int64_t wide[][2] = {{32, 64}, {32, 63}, {31, 64}};
+    for (int i = 0; i < 6; i++) {
+        fixture dir;
+        files f = {0};
+        maker make = {0};
+        matrix m;
+        float values[32 * 64];
+        bool is_wide = i >= 3;
+        fixture_begin(&dir);
+        maker_add(&make, "m.weight_packed", "I32", 2, (int64_t[]){32, 8}, 0x12);
+        maker_add(&make, "m.weight_scale", "BF16", 2, (int64_t[]){32, 4}, 0x22);
+        maker_add_bytes(&make, "m.weight_shape", is_wide ? "I64" : "I32", 1, (int64_t[]){2},
+                        is_wide ? (const void *)wide[i - 3] : (const void *)narrow[i], is_wide ? sizeof(wide[0]) : sizeof(narrow[0]));
+        maker_save(&make, &dir, "model.safetensors");
+        maker_fini(&make);
+        json_t *config = json_loads(PACKED("\"strategy\":\"group\",\"group_size\":16"), 0, NULL);
+        files_open(&f, dir.dir, json_object_get(config, "quantization_config"));
+        assert_true(matrix_find(&f, "m.weight", &m));
+        tt_status st = tt_model_read_f32(&f.model, &m.tensor, 0, m.tensor.rows, values);
+        assert_int_equal(st, i % 3 == 0 ? TT_OK : TT_ERR_FILE);
+        assert_true(st == TT_OK || strstr(tt_status_message(), i % 3 == 1 ? "states the shape [32, 63]" : "states the shape [31, 64]"));
+        json_decref(config);
+        files_close(&f);
+        fixture_end(&dir);
+    }
 }
 
 static void configurations_that_are_not_known_are_refused(void **state)
@@ -403,6 +440,14 @@ static void configurations_that_are_not_known_are_refused(void **state)
                                              {"{\"quant_method\":\"awq\",\"bits\":4,\"format\":\"gemv\"}", "gemv"},
                                              {"{\"quant_method\":\"awq\",\"bits\":4,\"desc_act\":true}", "desc_act"},
                                              {"{\"quant_method\":\"fp8\",\"expert_dtype\":\"fp4\"}", "expert_dtype"},
+                                             {"{\"quant_method\":\"gptq\",\"bits\":4,\"packing_format\":\"auto_round:auto_gptq\"}", "packing_format"},
+                                             {"{\"quant_method\":\"gptq\",\"bits\":4,\"input_rotation\":\"h\"}", "input_rotation"},
+                                             {"{\"quant_method\":\"auto-round\",\"bits\":4,\"packing_format\":\"auto_round:llm_compressor\"}", "llm_compressor"},
+                                             {"{\"quant_method\":\"auto-round\",\"bits\":4,\"sym\":false}", "packing_format"},
+                                             {"{\"quant_method\":\"auto-round\",\"bits\":4,\"sym\":true,\"data_type\":\"mx_fp\"}", "data_type"},
+                                             {"{\"quant_method\":\"auto-round\",\"packing_format\":\"auto_round:auto_gptq\"}", "bits"},
+                                             {"{\"quant_method\":\"auto-round\",\"bits\":4,\"packing_format\":\"auto_round:auto_awq\",\"extra_config\":"
+                                              "{\"m\":{\"bits\":8}}}", "extra_config"},
                                              {"{\"quant_method\":\"gptq\"}", "bits"}};
     for (size_t i = 0; i < sizeof(configs) / sizeof(configs[0]); i++) {
         tti_quantization q;
@@ -414,6 +459,45 @@ static void configurations_that_are_not_known_are_refused(void **state)
         if (!strstr(tt_status_message(), configs[i][1]) || !strstr(tt_status_message(), "config.json")) {
             fail_msg("%s: %s", configs[i][0], tt_status_message());
         }
+        json_decref(config);
+    }
+}
+
+/* AutoRound's repositories are of GPTQ's or AWQ's layout. */
+static void auto_round_is_gptq_or_awq(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *more;
+        tti_quant_method method;
+        bool symmetric, less_one, varies;
+    } cases[] = {
+        {"\"quant_method\":\"auto-round\",\"sym\":true,\"packing_format\":\"auto_round:auto_gptq\"", TTI_QUANT_GPTQ, true, true, false},
+        {"\"quant_method\":\"auto-round\",\"sym\":false,\"packing_format\":\"auto_round:auto_gptq\"", TTI_QUANT_GPTQ, false, true, false},
+        {"\"quant_method\":\"auto-round\",\"sym\":true,\"packing_format\":\"auto_round:auto_awq\"", TTI_QUANT_AWQ, true, false, false},
+        {"\"quant_method\":\"auto-round\",\"sym\":false,\"packing_format\":\"auto_round:auto_awq\"", TTI_QUANT_AWQ, false, false, false},
+        {"\"quant_method\":\"intel/auto-round\",\"sym\":true,\"backend\":\"auto_round:gptq:exllamav2\"", TTI_QUANT_GPTQ, true, true, false},
+        {"\"quant_method\":\"auto-round\",\"packing_format\":\"auto_round:auto_gptq\",\"extra_config\":{\"lm_head\":{\"bits\":16,"
+         "\"data_type\":\"float\"}},\"iters\":0,\"model_free\":true,\"autoround_version\":\"0.14.2\",\"block_name_to_quantize\":\"m.layers\"",
+         TTI_QUANT_GPTQ, true, true, false},
+        {"\"quant_method\":\"auto-round\",\"packing_format\":\"auto_round:auto_gptq\",\"extra_config\":{\"m.q_proj\":{\"bits\":8}}",
+         TTI_QUANT_GPTQ, true, true, true}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char text[512];
+        tti_quantization q;
+        snprintf(text, sizeof(text), "{\"quantization_config\":{\"bits\":4,\"group_size\":64,\"data_type\":\"int\",%s}}", cases[i].more);
+        json_t *config = json_loads(text, 0, NULL);
+        assert_non_null(config);
+        if (tti_quantization_read("config.json", config, &q) != TT_OK) {
+            fail_msg("%s: %s", text, tt_status_message());
+        }
+        assert_int_equal(q.method, cases[i].method);
+        assert_int_equal(q.n_rules, 1);
+        assert_int_equal(q.rule[0].bits, 4);
+        assert_int_equal(q.rule[0].group, 64);
+        assert_int_equal(q.rule[0].symmetric, cases[i].symmetric);
+        assert_int_equal(q.zeros_less_one, cases[i].less_one);
+        assert_int_equal(q.varies, cases[i].varies);
         json_decref(config);
     }
 }
@@ -431,6 +515,11 @@ static void neutral_configurations_are_accepted(void **state)
         "{\"quant_method\":\"gptq\",\"bits\":4,\"damp_percent\":0.01,\"lm_head\":false,\"rotation\":null,\"meta\":{\"quantizer\":[\"x\"]},"
         "\"pack_dtype\":\"int32\",\"true_sequential\":true}",
         "{\"quant_method\":\"awq\",\"bits\":4,\"backend\":\"autoawq\",\"do_fuse\":false,\"smooth\":[]}",
+        /* MiniMax-M2 */
+        "{\"activation_scheme\":\"dynamic\",\"fmt\":\"float8_e4m3fn\",\"quant_method\":\"fp8\",\"weight_block_size\":[128,128],"
+        "\"modules_to_not_convert\":[\"gate\",\"e_score_correction_bias\",\"lm_head\"]}",
+        /* a recipe's key of tomorrow: a warning */
+        "{\"quant_method\":\"gptq\",\"bits\":4,\"calibration_rows\":512}",
         /* as transformers 5 saves them */
         "{\"quant_method\":\"awq\",\"bits\":4,\"group_size\":128,\"zero_point\":true,\"version\":\"gemm\",\"format\":\"gemm\",\"sym\":true,"
         "\"backend\":\"auto\",\"desc_act\":false,\"act_group_aware\":true,\"damp_percent\":0.1,\"true_sequential\":true,\"meta\":null,"
@@ -550,8 +639,10 @@ int main(void)
                                        cmocka_unit_test(scales_that_do_not_fit_are_refused),
                                        cmocka_unit_test(parts_of_gptq_that_do_not_fit_are_refused),
                                        cmocka_unit_test(parts_of_packed_matrices_that_do_not_fit_are_refused),
-                                       cmocka_unit_test(configurations_that_are_not_known_are_refused),
-                                       cmocka_unit_test(neutral_configurations_are_accepted),
+                                       cmocka_unit_test(a_stated_shape_may_be_of_either_width),
+        cmocka_unit_test(configurations_that_are_not_known_are_refused),
+                                       cmocka_unit_test(auto_round_is_gptq_or_awq),
+        cmocka_unit_test(neutral_configurations_are_accepted),
                                        cmocka_unit_test(hash_covers_all_that_is_read),
                                        cmocka_unit_test(scale_and_weight_may_lie_in_different_files)};
     cmocka_set_message_output(CM_OUTPUT_TAP);
