@@ -18,7 +18,6 @@ static const tti_key keys[] = {
     TTI_KEY_SIZE_OR("no_rope_layer_interval", layer_interval, TTI_MAX_LAYERS,
                     DEFAULT_ROPE_INTERVAL),
     TTI_KEY_COUNT_OR("attention_chunk_size", chunk, TTI_MAX_CONTEXT, DEFAULT_CHUNK),
-    TTI_KEY_BOOL_OR("attn_temperature_tuning", scale_queries, true),
     TTI_KEY_FACTOR_OR("attn_scale", arch.query_scale, 0.1),
     TTI_KEY_FACTOR_OR("floor_scale", arch.query_floor, 8192),
     TTI_KEYS_END};
@@ -39,9 +38,22 @@ static tt_status check_list(const tti_hyper *hyper, const char *key, int64_t lim
     return TT_OK;
 }
 
+/* A flag, which released files write as a number: all but 0 is true. */
+static tt_status read_tuning(tti_hyper *hyper)
+{
+    static const char key[] = "attn_temperature_tuning";
+    const json_t *value = json_object_get(hyper->config, key);
+    bool stated = value && !json_is_null(value);
+    TT_CHECK(!stated || json_is_boolean(value) || json_is_integer(value), TT_ERR_FILE,
+             "%s: '%s' is neither true or false nor an integer", tti_show_path(hyper->what), key);
+    hyper->scale_queries = !stated || json_is_true(value) || json_integer_value(value) != 0;
+    return TT_OK;
+}
+
 static tt_status finish(tti_hyper *hyper)
 {
     tt_arch *arch = &hyper->arch;
+    TT_TRY(read_tuning(hyper));
     TT_TRY(check_list(hyper, "moe_layers", arch->L));
     TT_TRY(check_list(hyper, "no_rope_layers", 2));
     size_t n_rope = json_array_size(json_object_get(hyper->config, "no_rope_layers"));

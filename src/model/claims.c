@@ -46,6 +46,7 @@ static const claim endings[] = {
     {".attn_rot_embd.weight", CLAIM_USELESS},
     {"input_scale", CLAIM_USELESS},
     {".activation_scale", CLAIM_USELESS},
+    {".act_scale", CLAIM_USELESS},
     {"input_zero_point", CLAIM_USELESS},
     {"output_scale", CLAIM_USELESS},
     {"output_zero_point", CLAIM_USELESS},
@@ -104,6 +105,14 @@ static bool is_tied_copy(const tti_claims *claims, const char *name)
            strncmp(name + n_prefix, head, n) == 0 && !ends(name, ".bias");
 }
 
+/* Some GGUF files hold latent attention's matrix of keys and values whole beside its two parts, which are what is computed with. */
+static bool is_whole_copy(const tti_claims *claims, const char *name)
+{
+    int64_t layer = layer_of(claims, name);
+    return claims->arch->mla_split && layer >= 0 && layer < claims->arch->L &&
+           ends(name, ".attn_kv_b.weight");
+}
+
 static claim_kind kind_of(const tti_claims *claims, const char *name)
 {
     for (size_t i = 0; i < sizeof(beginnings) / sizeof(beginnings[0]); i++) {
@@ -119,19 +128,33 @@ static claim_kind kind_of(const tti_claims *claims, const char *name)
             return endings[i].kind;
         }
     }
-    return is_tied_copy(claims, name) ? CLAIM_USELESS : CLAIM_NONE;
+    return is_tied_copy(claims, name) || is_whole_copy(claims, name) ? CLAIM_USELESS : CLAIM_NONE;
+}
+
+/* Bytes of a number of a type that has a sign bit, on top, beside a zero; 1: each byte is to be 0. */
+static size_t float_bytes(const tti_dtype_info *dtype)
+{
+    static const char *const names[] = {"F64", "F32", "F16", "BF16"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (strcmp(dtype->name, names[i]) == 0) {
+            return (size_t)dtype->bits / 8;
+        }
+    }
+    return 1;
 }
 
 static tt_status check_zeros(const tti_file *file, const tti_entry *entry, bool *zeros_out)
 {
     enum { PIECE_BYTES = 16 << 10, MAX_BYTES = 64 << 20 };
     unsigned char piece[PIECE_BYTES];
+    size_t number = float_bytes(entry->dtype);
     *zeros_out = entry->bytes <= MAX_BYTES;
     for (uint64_t done = 0; *zeros_out && done < entry->bytes; done += PIECE_BYTES) {
         size_t n = entry->bytes - done < PIECE_BYTES ? (size_t)(entry->bytes - done) : PIECE_BYTES;
         TT_TRY(tti_file_read(file, entry->offset + done, piece, n));
         for (size_t i = 0; i < n; i++) {
-            *zeros_out = *zeros_out && piece[i] == 0;
+            bool signed_byte = number > 1 && i % number == number - 1; /* -0.0 is 0 too */
+            *zeros_out = *zeros_out && (piece[i] & (signed_byte ? 0x7f : 0xff)) == 0;
         }
     }
     return TT_OK;

@@ -273,15 +273,18 @@ static tt_status put_latent(tti_translation *t)
 }
 
 /* Files from before the key expert_group_count hold models with groups (V3, R1: 8, of which 4 are kept) and without (Moonlight,
- * Kimi-K2). llama.cpp reads an absent key as no groups, and tells none from the other. */
-static void warn_of_groups(const tti_translation *t)
+ * Kimi-K2); of V2's kin, the one of 160 experts has 8, of which 3 are kept. llama.cpp reads an absent key as no groups, and tells none
+ * from the other. */
+static void warn_of_groups(const tti_translation *t, bool v3)
 {
+    enum { EXPERTS_OF_GROUPED_V2 = 160 };
     char name[TTI_GGUF_KEY_BYTES];
-    if (!tti_gguf_find_suffix(t, "expert_group_count", name)) {
+    bool may_have = v3 || tti_gguf_int_or(t, "expert_count", 0) == EXPERTS_OF_GROUPED_V2;
+    if (may_have && !tti_gguf_find_suffix(t, "expert_group_count", name)) {
         tt_log(TT_LOG_WARN,
                "%s: key '%s' is missing: experts are chosen among all, although a model of "
-               "DeepSeek-V3's kin may have groups",
-               tti_show_path(t->path), name);
+               "DeepSeek-%s's kin may have groups",
+               tti_show_path(t->path), name, v3 ? "V3" : "V2");
     }
 }
 
@@ -305,9 +308,8 @@ static tt_status finish_deepseek2(tti_translation *t)
              tti_show_path(t->path), (long long)gating);
     bool v3 = gating == GATING_SIGMOID;
     TT_TRY(tti_gguf_put_text(t, "model_type", v3 ? "deepseek_v3" : "deepseek_v2"));
-    if (v3) {
-        warn_of_groups(t);
-    } else {
+    warn_of_groups(t, v3);
+    if (!v3) {
         TT_TRY(tti_gguf_put_text(t, "topk_method", groups > 1 ? "group_limited_greedy" : "greedy"));
     }
     return put_latent(t);

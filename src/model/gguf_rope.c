@@ -2,11 +2,13 @@
  *
  * The tensors rule over the keys, as in the format's own loaders: rope_freqs of Llama-3 has one divisor for each frequency whatever
  * the length, rope_factors_short and _long ("longrope") two lists of which the context's length chooses.
- * Source: the keys of the GGUF specification and of llama.cpp's loaders and converter (llama-arch.cpp, convert_hf_to_gguf.py). */
+ * Source: the keys of the GGUF specification and of llama.cpp's loaders and converter (llama-arch.cpp, convert_hf_to_gguf.py); what the
+ * factors mean, of its llama-context.cpp. */
 #include "gguf_translation.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "tutti/log.h"
 
 /* The numbers of an F32 tensor of one dimension as an array. *array_out is the caller's. */
 static tt_status read_factors(const tti_translation *t, const char *name, json_t **array_out)
@@ -46,24 +48,61 @@ static tt_status read_factors(const tti_translation *t, const char *name, json_t
 static tt_status put_divisors(const tti_translation *t, const char *short_name,
                               const char *long_name, json_t *scaling)
 {
-    bool found, same = strcmp(short_name, long_name) == 0;
-    double attention_factor = 1;
+    bool same = strcmp(short_name, long_name) == 0;
     json_t *factor = NULL;
     TT_TRY(read_factors(t, short_name, &factor));
     int failed = json_object_set_new(scaling, "short_factor", factor);
     TT_TRY(read_factors(t, long_name, &factor));
     failed |= json_object_set_new(scaling, "long_factor", factor);
-    TT_TRY(tti_gguf_get_real(t, "rope.scaling.attn_factor", &attention_factor, &found));
     int64_t context = tti_gguf_int_or(t, "context_length", 1),
             original = same ? context
                             : tti_gguf_int_or(t, "rope.scaling.original_context_length", context);
     failed |= json_object_set_new(scaling, "attention_factor",
-                                  json_real(same || !found ? 1 : attention_factor));
+                                  json_real(1)); /* put_scale() has it */
     failed |=
         json_object_set_new(scaling, "original_max_position_embeddings", json_integer(original));
     failed |= json_object_set_new(scaling, "rope_type", json_string("longrope"));
     TT_CHECK(!failed, TT_ERR_NOMEM, "%s: no memory for its configuration", tti_show_path(t->path));
     return TT_OK;
+}
+
+/* YaRN's factor of sine and cosine follows from the stretch alone. yarn_attn_factor is the converter's copy of attention_factor, or of
+ * attn_factor, which means the inverse in some files; llama.cpp ignores both, so a value that says otherwise is no more than reported. */
+static tt_status check_yarn_factor(const tti_translation *t, double stretch)
+{
+    static const double TOLERANCE = 1e-6; /* it was rounded to f32 */
+    char name[TTI_GGUF_KEY_BYTES];
+    bool found;
+    bool latent = tti_gguf_find_suffix(t, "rope.scaling.yarn_log_multiplier", name) != NULL; /* it is in the softmax scale */
+    double stated = 1, mscale = stretch > 1 && !latent ? 1 + 0.1 * log(stretch) : 1;
+    TT_TRY(tti_gguf_get_real(t, "rope.scaling.yarn_attn_factor", &stated, &found));
+    if (found && fabs(stated - mscale) > TOLERANCE * mscale) {
+        (void)tti_gguf_find_suffix(t, "rope.scaling.yarn_attn_factor", name);
+        tt_log(TT_LOG_WARN,
+               "%s: key '%s' is %g and ignored: yarn by a factor of %g scales sine and cosine by %g",
+               tti_show_path(t->path), name, stated, stretch, mscale);
+    }
+    return TT_OK;
+}
+
+/* rope.scaling.attn_factor: multiplies sine and cosine whatever the type. A latent attention's softmax scale would change with it. */
+static tt_status put_scale(const tti_translation *t)
+{
+    char name[TTI_GGUF_KEY_BYTES];
+    static const double MIN_SCALE = 1e-4, MAX_SCALE = 1e4;
+    bool found;
+    double scale = 1;
+    TT_TRY(tti_gguf_get_real(t, "rope.scaling.attn_factor", &scale, &found));
+    if (!found || scale == 1) {
+        return TT_OK;
+    }
+    (void)tti_gguf_find_suffix(t, "rope.scaling.attn_factor", name);
+    TT_CHECK(scale >= MIN_SCALE && scale <= MAX_SCALE, TT_ERR_FILE, "%s: key '%s' is %g, outside [%g, %g]",
+             tti_show_path(t->path), name, scale, MIN_SCALE, MAX_SCALE);
+    TT_CHECK(!tti_gguf_int_or(t, "attention.kv_lora_rank", 0), TT_ERR_UNSUPPORTED,
+             "%s: key '%s' is %g, which is not supported for this architecture (1 is)",
+             tti_show_path(t->path), name, scale);
+    return tti_gguf_put_real(t, TTI_ROPE_SCALE_KEY, scale);
 }
 
 /* rope.scaling.* of types "linear" and "yarn". */
@@ -74,7 +113,6 @@ static tt_status put_factors(const tti_translation *t, const char *type, json_t 
     } rows[] = {{"rope.scaling.factor", "factor"},
                 {"rope.scaling.yarn_beta_fast", "beta_fast"},
                 {"rope.scaling.yarn_beta_slow", "beta_slow"},
-                {"rope.scaling.yarn_attn_factor", "attention_factor"},
                 {"rope.scaling.yarn_log_multiplier", "mscale_all_dim"}};
     bool found;
     double value = 0;
@@ -134,6 +172,7 @@ static tt_status fill_rope(const tti_translation *t, json_t *scaling)
     if (none || !found || factor == 0 || (linear && factor == 1)) {
         return TT_OK;
     }
+    TT_TRY(yarn ? check_yarn_factor(t, factor) : TT_OK);
     TT_TRY(put_factors(t, yarn ? "yarn" : "linear", scaling));
     TT_CHECK(json_object_set_new(scaling, "factor", json_real(factor)) == 0, TT_ERR_NOMEM,
              "%s: no memory for its configuration", tti_show_path(t->path));
@@ -142,6 +181,7 @@ static tt_status fill_rope(const tti_translation *t, json_t *scaling)
 
 tt_status tti_gguf_put_rope(const tti_translation *t)
 {
+    TT_TRY(put_scale(t));
     json_t *scaling = json_object();
     TT_CHECK(scaling, TT_ERR_NOMEM, "%s: no memory for its configuration", tti_show_path(t->path));
     tt_status st = fill_rope(t, scaling);

@@ -87,6 +87,9 @@ tt_status tti_json_fill(const char *what, const json_t *object, const tti_key *k
 /* ---- rope.c ---- */
 
 /* rope_theta and rope_scaling, or rope_parameters, as stated. NaN in a real field: not stated. */
+/* The key beside rope_theta of attention_scale; no published configuration has it, gguf_rope.c writes it. */
+#define TTI_ROPE_SCALE_KEY "rope_attention_scale"
+
 typedef struct tti_rope_keys {
     const char *type; /* "default", ... borrowed from the JSON value */
     double theta, factor, attention_factor, partial_rotary_factor;
@@ -95,6 +98,7 @@ typedef struct tti_rope_keys {
     double alpha;                   /* dynamic: theta grows by alpha^(d/(d-2)) whatever the length (HunYuan) */
     double short_mscale, long_mscale; /* longrope: instead of attention_factor (Phi-3.5-MoE) */
     const json_t *short_factor, *long_factor; /* longrope: a number for each pair; borrowed */
+    double attention_scale;   /* multiplies the factor of sine and cosine that the type gives; GGUF */
     int64_t original_context; /* 0: not stated */
     bool truncate;
 } tti_rope_keys;

@@ -8,6 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "tutti/log.h"
 
 static const double PI = 3.14159265358979323846;
 
@@ -58,10 +59,11 @@ static tt_status object_or_null(const char *what, const json_t *config, const ch
 static const char *const other_keys[] = {"type", "rope_type", "rope_theta", "short_factor",
                                          "long_factor"};
 
-/* A key that nobody reads could change every angle. */
+/* Keys without a meaning for the type are ignored, as transformers does (attn_factor of some files of Qwen3 with yarn is one), but not
+ * those that turn components by positions of their own. */
 static tt_status check_known(const char *what, const json_t *object)
 {
-    const char *key;
+    const char *key, *unknown = NULL;
     json_t *value;
     json_object_foreach((json_t *)object, key, value)
     {
@@ -72,8 +74,13 @@ static tt_status check_known(const char *what, const json_t *object)
         for (size_t i = 0; i < sizeof(other_keys) / sizeof(other_keys[0]); i++) {
             known |= strcmp(key, other_keys[i]) == 0;
         }
-        TT_CHECK(known, TT_ERR_UNSUPPORTED, "%s: rotary key '%s' is not supported",
-                 tti_show_path(what), tti_show(key).text);
+        TT_CHECK(known || strncmp(key, "mrope", strlen("mrope")) != 0, TT_ERR_UNSUPPORTED,
+                 "%s: rotary key '%s' is not supported", tti_show_path(what), tti_show(key).text);
+        unknown = known || unknown ? unknown : key;
+    }
+    if (unknown) {
+        tt_log(TT_LOG_WARN, "%s: rotary key '%s' is not known: ignored", tti_show_path(what),
+               tti_show(unknown).text);
     }
     return TT_OK;
 }
@@ -125,7 +132,15 @@ static tt_status fill_outer(const char *what, const json_t *config, const json_t
                                         .min = 1,
                                         .max = TTI_MAX_CONTEXT},
                                        TTI_KEYS_END};
+    static const tti_key scale[] = {{.type = TTI_KEY_REAL,
+                                     .name = {TTI_ROPE_SCALE_KEY},
+                                     .offset = ROPE_OFFSET(attention_scale),
+                                     .fallback = 1,
+                                     .min = 1e-6,
+                                     .max = MAX_FACTOR},
+                                    TTI_KEYS_END};
     TT_TRY(fill_theta(what, config, object, default_theta, keys));
+    TT_TRY(tti_json_fill(what, config, scale, keys));
     double inner = keys->partial_rotary_factor;
     TT_TRY(tti_json_fill(what, config, partial, keys));
     TT_CHECK(
@@ -280,7 +295,7 @@ static void llama3(const tti_rope_keys *keys, double original, double *freq, int
         double wavelength = 2 * PI / freq[i];
         if (wavelength > original / low) {
             freq[i] /= keys->factor;
-        } else if (wavelength >= original / high) {
+        } else if (wavelength >= original / high && low < high) { /* equal ones leave no band between */
             double s = (original / wavelength - low) / (high - low);
             freq[i] = (1 - s) * freq[i] / keys->factor + s * freq[i];
         }
@@ -333,9 +348,9 @@ static tt_status scale(const char *what, const tti_rope_keys *keys, int64_t cont
                  keys->beta_fast, keys->beta_slow);
         yarn(keys, original, freq, n, rope);
     } else if (strcmp(keys->type, "llama3") == 0) {
-        TT_CHECK(keys->low_freq_factor < keys->high_freq_factor && keys->original_context > 0,
+        TT_CHECK(keys->low_freq_factor <= keys->high_freq_factor && keys->original_context > 0,
                  TT_ERR_FILE,
-                 "%s: llama3 rotary scaling needs low_freq_factor below high_freq_factor, "
+                 "%s: llama3 rotary scaling needs low_freq_factor up to high_freq_factor, "
                  "and original_max_position_embeddings",
                  tti_show_path(what));
         llama3(keys, original, freq, n);
@@ -391,6 +406,8 @@ tt_status tti_rope_build(const char *what, const tti_rope_keys *keys, int64_t di
             return st;
         }
     }
+    rope.attention_factor *= (float)keys->attention_scale;
+    rope.long_attention_factor *= (float)keys->attention_scale;
     *rope_out = rope;
     return TT_OK;
 }

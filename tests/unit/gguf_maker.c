@@ -6,8 +6,11 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include "gguf_maker.h"
+#include "model_compare.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { ALIGNMENT = 32, VERSION = 3 };
 
@@ -146,4 +149,75 @@ const char *gguf_name(tti_gguf_string string)
     memcpy(name, string.bytes, string.n);
     name[string.n] = 0;
     return name;
+}
+
+static bool is_one_of(const char *name, const char *const *names)
+{
+    for (; names && *names; names++) {
+        if (strstr(name, *names)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void gguf_copy(gguf_maker *m, const gguf_source *s, const char *const *but)
+{
+    for (size_t i = 0; i < s->gguf.n_keys; i++) {
+        if (!is_one_of(gguf_name(s->gguf.key[i].name), but)) {
+            gguf_put_key(m, &s->gguf.key[i]);
+        }
+    }
+    for (size_t i = 0; i < s->gguf.n_tensors; i++) {
+        const tti_gguf_tensor *t = &s->gguf.tensor[i];
+        if (!is_one_of(gguf_name(t->name), but)) {
+            gguf_put_tensor(m, gguf_name(t->name), t->n_dims, t->dim, t->type->id, s->bytes + t->offset, t->bytes);
+        }
+    }
+}
+
+tt_model *gguf_open(gguf_maker *m, const fixture *f)
+{
+    gguf_save(m, f, "m.gguf");
+    gguf_maker_fini(m);
+    return open_model(fixture_path(f, "m.gguf"));
+}
+
+void gguf_expect_refused(gguf_maker *m, const fixture *f, tt_status want, const char *a, const char *b)
+{
+    tt_model *model = NULL;
+    gguf_save(m, f, "m.gguf");
+    gguf_maker_fini(m);
+    expect_message(tt_model_open(fixture_path(f, "m.gguf"), &model), want, a, b);
+}
+
+tt_status gguf_try_logged(gguf_maker *m, const fixture *f, tt_model **model_out, char **log_out)
+{
+    char log[256];
+    size_t n;
+    snprintf(log, sizeof(log), "%s", fixture_path(f, "log"));
+    fflush(stderr);
+    int old = dup(STDERR_FILENO);
+    assert_non_null(freopen(log, "w", stderr));
+    gguf_save(m, f, "m.gguf");
+    gguf_maker_fini(m);
+    tt_status st = tt_model_open(fixture_path(f, "m.gguf"), model_out);
+    fflush(stderr);
+    assert_true(dup2(old, STDERR_FILENO) >= 0);
+    close(old);
+    unsigned char *bytes = read_whole(log, &n);
+    *log_out = calloc(n + 1, 1);
+    assert_non_null(*log_out);
+    memcpy(*log_out, bytes, n);
+    free(bytes);
+    return st;
+}
+
+tt_model *gguf_open_logged(gguf_maker *m, const fixture *f, char **log_out)
+{
+    tt_model *made = NULL;
+    if (gguf_try_logged(m, f, &made, log_out) != TT_OK) {
+        fail_msg("%s", tt_status_message());
+    }
+    return made;
 }

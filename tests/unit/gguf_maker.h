@@ -34,4 +34,14 @@ void gguf_source_close(gguf_source *s);
 /* The string with an end; static storage, valid until the next call. */
 const char *gguf_name(tti_gguf_string string);
 
+/* Copies the keys and tensors of a file but those whose names contain one of `but` (NULL: all). */
+void gguf_copy(gguf_maker *m, const gguf_source *s, const char *const *but);
+/* Saves what was made and opens it; the maker is empty then. */
+tt_model *gguf_open(gguf_maker *m, const fixture *f);
+/* The same, but to be refused with this status and both texts. */
+void gguf_expect_refused(gguf_maker *m, const fixture *f, tt_status want, const char *a, const char *b);
+/* The same as gguf_open, with what it comes to, or to succeed; *log_out: what went to stderr meanwhile, free(). */
+tt_status gguf_try_logged(gguf_maker *m, const fixture *f, tt_model **model_out, char **log_out);
+tt_model *gguf_open_logged(gguf_maker *m, const fixture *f, char **log_out);
+
 #endif

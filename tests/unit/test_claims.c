@@ -124,6 +124,7 @@ static void what_changes_no_result_is_accepted(void **state)
         {"llama_dense", "model.rotary_emb.inv_freq", 1},
         {"llama_dense", "model.layers.0.self_attn.q_proj.bias", 0},
         {"llama_dense", "model.layers.0.self_attn.k_scale", 1},
+        {"llama_dense", "model.layers.0.self_attn.q_proj.act_scale", 1},
         {"qwen3_moe_gptq", "model.layers.0.self_attn.q_proj.bias", 0},
         {"deepseek_v3_fp8", "model.layers.0.self_attn.o_proj.input_scale", 1},
         {"deepseek_v3_fp8", "model.layers.0.self_attn.o_proj.activation_scale", 1},
@@ -146,6 +147,37 @@ static void what_changes_no_result_is_accepted(void **state)
         compare_models(cases[i].name, plain, more);
         tt_model_close(&plain);
         tt_model_close(&more);
+        fixture_end(&f);
+    }
+}
+
+/* -0.0 adds nothing either; as an integer, or with another byte, it is a number. */
+static void a_negative_zero_is_zero(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *dtype;
+        unsigned char byte[8];
+        size_t n;
+        bool zero;
+    } cases[] = {{"F32", {0, 0, 0, 0x80, 0, 0, 0, 0}, 8, true}, {"BF16", {0, 0x80, 0, 0x80}, 4, true},   {"F16", {0, 0x80, 0, 0}, 4, true},
+                 {"F64", {0, 0, 0, 0, 0, 0, 0, 0x80}, 8, true}, {"F32", {0, 0x80, 0, 0, 0, 0, 0, 0}, 8, false}, {"F64", {0, 0, 0, 0x80}, 8, false},
+                 {"I32", {0, 0, 0, 0x80}, 4, false}, {"BF16", {0x80, 0}, 2, false}, {"F32", {0, 0, 0x80, 0x80}, 4, false}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        fixture f;
+        maker m = {0};
+        int64_t width = cases[i].dtype[0] == 'B' || strcmp(cases[i].dtype, "F16") == 0 ? 2 : strcmp(cases[i].dtype, "F64") == 0 ? 8 : 4;
+        fixture_begin(&f);
+        copy(&m, &f, "llama_dense", NULL);
+        maker_add_bytes(&m, "model.layers.0.self_attn.q_proj.bias", cases[i].dtype, 1, (int64_t[]){(int64_t)cases[i].n / width}, cases[i].byte,
+                        cases[i].n);
+        save(&m, &f);
+        if (cases[i].zero) {
+            tt_model *model = open_model(f.dir);
+            tt_model_close(&model);
+        } else {
+            expect_refusal(&f, TT_ERR_UNSUPPORTED, "q_proj.bias", NULL);
+        }
         fixture_end(&f);
     }
 }
@@ -236,6 +268,7 @@ int main(void)
         cmocka_unit_test(a_tensor_without_a_place_is_refused),
         cmocka_unit_test(the_others_are_counted),
         cmocka_unit_test(what_changes_no_result_is_accepted),
+        cmocka_unit_test(a_negative_zero_is_zero),
         cmocka_unit_test(further_layers_are_left_out),
         cmocka_unit_test(keys_and_tensors_must_agree),
         cmocka_unit_test(a_hundred_thousand_strays_take_linear_time),

@@ -378,6 +378,8 @@ static void bad_values_are_refused_by_name(void **state)
         {"mixtral", "num_key_value_heads", "3", TT_ERR_FILE},
         {"mixtral", "num_attention_heads", "6", TT_ERR_FILE},
         {"mixtral", "num_local_experts", "9223372036854775807", TT_ERR_FILE},
+        {"llama4_text", "attn_temperature_tuning", "4.5", TT_ERR_FILE},
+        {"llama4_text", "attn_temperature_tuning", "\"yes\"", TT_ERR_FILE},
         {"olmoe", "clip_qkv", "-1", TT_ERR_FILE},
         {"olmoe", "architectures", "[\"GiantForCausalLM\"]", TT_ERR_UNSUPPORTED},
         {"olmoe", "architectures", "[]", TT_ERR_FILE},

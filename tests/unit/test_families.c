@@ -622,9 +622,18 @@ static void layers_follow_their_keys(void **state)
     assert_true(layer[0].rope && layer[0].chunk == 16 && !layer[0].scale_queries && layer[0].qk_norm);
     assert_true(!layer[1].rope && layer[1].chunk == 0 && layer[1].scale_queries && !layer[1].qk_norm);
     tt_model_close(&model);
-    model = open_changed(f, "llama4_text", "attn_temperature_tuning", "false");
-    assert_false(tt_model_arch(model)->layer[0].scale_queries);
-    tt_model_close(&model);
+    static const char *const tuning[] = {"false", "0", "true", "4"}; /* 4: Llama-4-Scout */
+    for (size_t i = 0; i < sizeof(tuning) / sizeof(tuning[0]); i++) {
+        arrange(f, "llama4_text", "config.json", "no_rope_layers", "[1,0,1]");
+        config = read_json(fixture_path(f, "config.json"));
+        json_object_del(config, "layer_types");
+        json_object_set_new(config, "attn_temperature_tuning", json_loads(tuning[i], JSON_DECODE_ANY, NULL));
+        fixture_write_json(f, "config.json", config);
+        json_decref(config);
+        assert_int_equal(tt_model_open(f->dir, &model), TT_OK);
+        assert_int_equal(tt_model_arch(model)->layer[1].scale_queries, i >= 2);
+        tt_model_close(&model);
+    }
     model = open_changed(f, "glm4_moe", "partial_rotary_factor", NULL); /* half by default */
     assert_int_equal(tt_model_arch(model)->rope.dim, 16);
     tt_model_close(&model);

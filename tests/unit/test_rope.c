@@ -297,6 +297,35 @@ static void theta_is_read_wherever_it_stands(void **state)
     }
 }
 
+/* Llama-4-Scout: low and high are one, so each frequency is either kept or stretched. */
+static void llama3_without_a_band_between(void **state)
+{
+    (void)state;
+    tt_rope rope = build("{\"rope_theta\":500000.0,\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":16.0,\"low_freq_factor\":1.0,"
+                         "\"high_freq_factor\":1.0,\"original_max_position_embeddings\":8192}}",
+                         64, 10485760);
+    int kept = 0, stretched = 0;
+    for (int i = 0; i < N; i++) {
+        double base = pow(500000.0, -i / 32.0), turns = 8192 * base / (2 * acos(-1.0));
+        assert_close((double)rope.inv_freq[i], turns >= 1 ? base : base / 16, 1e-7);
+        kept += turns >= 1;
+        stretched += turns < 1;
+    }
+    assert_true(kept > 0 && stretched > 0);
+    free(rope.inv_freq);
+}
+
+/* transformers does not read attn_factor of DeepSeek-R1-0528-Qwen3-8B, and computes 1 + 0.1 ln 4. */
+static void unknown_keys_are_ignored(void **state)
+{
+    (void)state;
+    tt_rope rope = build("{\"rope_theta\":1000000,\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":4.0,"
+                         "\"original_max_position_embeddings\":32768,\"attn_factor\":0.8782488562869419}}",
+                         128, 131072);
+    assert_close((double)rope.attention_factor, 1.1386294361119891, 1e-7);
+    free(rope.inv_freq);
+}
+
 static void bad_keys_are_refused(void **state)
 {
     static const struct {
@@ -328,7 +357,7 @@ static void bad_keys_are_refused(void **state)
          "\"high_freq_factor\":4}}",
          64, TT_ERR_FILE},
         {"{\"rope_scaling\":{\"type\":\"llama3\",\"factor\":2,\"low_freq_factor\":4,"
-         "\"high_freq_factor\":4,\"original_max_position_embeddings\":64}}",
+         "\"high_freq_factor\":3.5,\"original_max_position_embeddings\":64}}",
          64, TT_ERR_FILE},
         {"{}", 63, TT_ERR_FILE},
         {"{\"rope_scaling\":{\"type\":\"linear\",\"factor\":2,\"mrope_section\":[1]}}", 64, TT_ERR_UNSUPPORTED},
@@ -382,6 +411,8 @@ int main(void)
         cmocka_unit_test(dynamic_counts_by_alpha_only),
         cmocka_unit_test(longrope_has_two_tables),
         cmocka_unit_test(theta_is_read_wherever_it_stands),
+        cmocka_unit_test(llama3_without_a_band_between),
+        cmocka_unit_test(unknown_keys_are_ignored),
         cmocka_unit_test(bad_keys_are_refused),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
