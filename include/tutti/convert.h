@@ -4,6 +4,7 @@
  * expert 1, ...: the experts of a rank are one range. Panels are U8 tensors named by role; "tutti" in __metadata__ describes them.
  * Of a GGUF file, whose parts may be several, config.json and generation_config.json are made from its metadata, and tokenizer.gguf is a GGUF file
  * without tensors that has its keys general.* and tokenizer.*: tt_tokenizer_create reads it where a directory has no other tokenizer.
+ * Layers that predict further tokens (MTP) are left out, with a warning: nothing runs them.
  * Loading it gives the same bits as loading MODEL with the same weights.
  * Threads: set-up only. MPI: none. */
 #ifndef TUTTI_CONVERT_H

@@ -144,7 +144,8 @@ typedef struct tt_arch {
     float activation_limit, activation_alpha;
     tt_layer *layer;    /* layer[L + n_mtp]; owned by the model */
     tt_router router;
-    int64_t n_mtp;      /* MTP layers present in the checkpoint (0 when its tensors are absent) */
+    int64_t n_mtp;      /* MTP layers whose decoder tensors are all in the checkpoint (0 when they are absent, or left out of a packed one);
+                         * nothing runs them */
 } tt_arch;
 
 /* What a tensor is for. Per layer except the first five. */

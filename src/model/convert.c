@@ -14,6 +14,7 @@
 #include "panels.h"
 #include "requantize.h"
 #include "tutti/load.h"
+#include "tutti/log.h"
 #include "tutti/memory.h"
 
 enum {
@@ -81,10 +82,16 @@ static tt_status add_item(writer *w, tt_role role, int64_t layer, int64_t expert
     return TT_OK;
 }
 
+/* Layers behind the last one are left out: nothing runs them, and what is theirs alone has no role, so they could not be run from the result. */
 static tt_status list_items(writer *w)
 {
     const tt_arch *arch = tt_model_arch(w->model);
-    int64_t n_layers = arch->L + arch->n_mtp;
+    int64_t n_layers = arch->L;
+    if (arch->n_mtp > 0) {
+        tt_log(TT_LOG_WARN, "%s: %lld layer%s that predict%s further tokens %s left out of the packed checkpoint",
+               tti_show_path(tt_model_path(w->model)), (long long)arch->n_mtp, arch->n_mtp > 1 ? "s" : "", arch->n_mtp > 1 ? "" : "s",
+               arch->n_mtp > 1 ? "are" : "is");
+    }
     for (int role = 0; role < TTI_N_GLOBAL_ROLES; role++) {
         TT_TRY(add_item(w, (tt_role)role, 0, 0));
     }
@@ -141,7 +148,7 @@ static tt_status describe(const writer *w, json_t **root_out)
     const tt_arch *arch = tt_model_arch(w->model);
     json_t *formats = json_array(), *tensors = json_object();
     json_t *root = json_pack("{s:i, s:s, s:i, s:I, s:b, s:b, s:o, s:o}", "version", TTI_PANELS_VERSION, "endian", TTI_PANELS_ENDIAN, "panels",
-                             TTK_PANEL_LAYOUT, "n_mtp", (json_int_t)arch->n_mtp, "mla_split", (int)arch->mla_split, "rope_interleaved",
+                             TTK_PANEL_LAYOUT, "n_mtp", (json_int_t)0, "mla_split", (int)arch->mla_split, "rope_interleaved",
                              (int)arch->rope.interleaved, "formats", formats, "tensors", tensors);
     TT_CHECK(root, TT_ERR_NOMEM, "no memory for the description of %zu tensors", w->n);
     for (size_t i = 0; i < w->n; i++) {

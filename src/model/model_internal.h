@@ -524,7 +524,7 @@ struct tt_model {
     tt_generation generation;
 };
 
-/* Shape of a role's tensor in a layer; false if the architecture has none there. vector_out: one
+/* Shape of a role's tensor in a layer (role_shapes.c); false if the architecture has none there. vector_out: one
  * dimension. */
 bool tti_role_shape(const tt_arch *arch, tt_role role, int64_t layer, int64_t *rows_out,
                     int64_t *cols_out, bool *vector_out);
@@ -544,8 +544,9 @@ typedef struct tti_claims {
     const tt_arch *arch;
     const char *prefix;   /* of all names */
     const json_t *config; /* the family's keys */
+    int64_t n_nextn;      /* MTP layers that the configuration states, as far as the family reads such a key */
 } tti_claims;
-/* Refuses a checkpoint with tensors that no role claimed and that might change results; warns of parts that are not run.
+/* Refuses a checkpoint with tensors that no role claimed and that might change results; says which parts are not run.
  * Errors: TT_ERR_UNSUPPORTED naming file and the first such tensor; TT_ERR_IO. */
 tt_status tti_claims_check(const tti_claims *claims);
 

@@ -5,129 +5,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "tutti/log.h"
 
 enum { NAME_BYTES = 256 }; /* of an expanded pattern; ours are below 100 */
-
-bool tti_role_shape(const tt_arch *arch, tt_role role, int64_t layer, int64_t *rows_out,
-                    int64_t *cols_out, bool *vector_out)
-{
-    const tt_arch *a = arch;
-    bool of_layer = !tt_role_is_global(role);
-    bool delta = of_layer && a->layer[layer].mixer == TT_MIXER_DELTA;
-    bool mla = a->attention == TT_ATTENTION_MLA && !delta, gqa = !mla && !delta;
-    bool moe = of_layer && a->layer[layer].is_moe;
-    bool shared = moe && a->F_shared > 0;
-    int64_t n_q = a->Nq * (mla ? a->nope_dim + a->rope_dim : a->D);
-    int64_t n_kv = a->Nkv * a->D;
-    bool head_norm = a->qk_norm == TT_QK_NORM_HEAD;
-    bool qk_norm = gqa && a->qk_norm != TT_QK_NORM_NONE && !a->qk_norm_weightless;
-    int64_t delta_width = 2 * a->delta.Nk * a->delta.Dk + a->delta.Nv * a->delta.Dv;
-#define MATRIX(present, rows, cols)                                                                \
-    (*rows_out = (rows), *cols_out = (cols), *vector_out = false, (present))
-#define VECTOR(present, rows) (*rows_out = (rows), *cols_out = 1, *vector_out = true, (present))
-    switch (role) {
-    case TT_ROLE_EMBED:
-    case TT_ROLE_HEAD:
-        return MATRIX(true, a->V, a->H);
-    case TT_ROLE_HEAD_BIAS:
-        return VECTOR(a->head_bias, a->V);
-    case TT_ROLE_FINAL_NORM:
-    case TT_ROLE_ATTENTION_NORM:
-    case TT_ROLE_FFN_NORM:
-        return VECTOR(true, a->H);
-    case TT_ROLE_FINAL_NORM_BIAS:
-    case TT_ROLE_ATTENTION_NORM_BIAS:
-    case TT_ROLE_FFN_NORM_BIAS:
-        return VECTOR(a->norm == TT_NORM_LAYER, a->H);
-    case TT_ROLE_Q:
-        return MATRIX(gqa || (mla && a->q_rank == 0), n_q, a->H);
-    case TT_ROLE_K:
-    case TT_ROLE_V:
-        return MATRIX(gqa, n_kv, a->H);
-    case TT_ROLE_O:
-        return MATRIX(gqa || mla, a->H, mla ? a->Nq * a->v_dim : n_q);
-    case TT_ROLE_Q_BIAS:
-        return VECTOR(gqa && a->qkv_bias, n_q);
-    case TT_ROLE_K_BIAS:
-    case TT_ROLE_V_BIAS:
-        return VECTOR(gqa && a->qkv_bias, n_kv);
-    case TT_ROLE_O_BIAS:
-        return VECTOR(gqa && a->o_bias, a->H);
-    case TT_ROLE_Q_NORM:
-        return VECTOR(qk_norm, head_norm ? a->D : n_q);
-    case TT_ROLE_K_NORM:
-        return VECTOR(qk_norm, head_norm ? a->D : n_kv);
-    case TT_ROLE_Q_GATE:
-        return MATRIX(gqa && a->attention_gate, n_q, a->H);
-    case TT_ROLE_SINKS:
-        return VECTOR(gqa && a->sinks, a->Nq);
-    case TT_ROLE_Q_A:
-        return MATRIX(mla && a->q_rank > 0, a->q_rank, a->H);
-    case TT_ROLE_Q_A_NORM:
-        return VECTOR(mla && a->q_rank > 0, a->q_rank);
-    case TT_ROLE_Q_B:
-        return MATRIX(mla && a->q_rank > 0, n_q, a->q_rank);
-    case TT_ROLE_KV_A:
-        return MATRIX(mla, a->kv_rank + a->rope_dim, a->H);
-    case TT_ROLE_KV_A_NORM:
-        return VECTOR(mla, a->kv_rank);
-    case TT_ROLE_KV_B:
-        return MATRIX(mla && !a->mla_split, a->Nq * (a->nope_dim + a->v_dim), a->kv_rank);
-    case TT_ROLE_MLA_K:
-        return MATRIX(mla && a->mla_split, a->Nq * a->kv_rank, a->nope_dim);
-    case TT_ROLE_MLA_V:
-        return MATRIX(mla && a->mla_split, a->Nq * a->v_dim, a->kv_rank);
-    case TT_ROLE_DELTA_QKV:
-        return MATRIX(delta, delta_width, a->H);
-    case TT_ROLE_DELTA_GATE:
-        return MATRIX(delta, a->delta.Nv * a->delta.Dv, a->H);
-    case TT_ROLE_DELTA_BETA:
-    case TT_ROLE_DELTA_DECAY:
-        return MATRIX(delta, a->delta.Nv, a->H);
-    case TT_ROLE_DELTA_CONV:
-        return MATRIX(delta, delta_width, a->delta.conv);
-    case TT_ROLE_DELTA_DECAY_BIAS:
-    case TT_ROLE_DELTA_DECAY_RATE:
-        return VECTOR(delta, a->delta.Nv);
-    case TT_ROLE_DELTA_NORM:
-        return VECTOR(delta, a->delta.Dv);
-    case TT_ROLE_DELTA_OUT:
-        return MATRIX(delta, a->H, a->delta.Nv * a->delta.Dv);
-    case TT_ROLE_GATE:
-    case TT_ROLE_UP:
-        return MATRIX(!moe, a->F_dense, a->H);
-    case TT_ROLE_DOWN:
-        return MATRIX(!moe, a->H, a->F_dense);
-    case TT_ROLE_ROUTER:
-        return MATRIX(moe, a->E, a->H);
-    case TT_ROLE_ROUTER_BIAS:
-        return VECTOR(moe && a->router.logit_bias, a->E);
-    case TT_ROLE_ROUTER_CHOICE_BIAS:
-        return VECTOR(moe && a->router.choice_bias, a->E);
-    case TT_ROLE_EXPERT_GATE:
-    case TT_ROLE_EXPERT_UP:
-        return MATRIX(moe, a->F, a->H);
-    case TT_ROLE_EXPERT_DOWN:
-        return MATRIX(moe, a->H, a->F);
-    case TT_ROLE_EXPERT_GATE_BIAS:
-    case TT_ROLE_EXPERT_UP_BIAS:
-        return VECTOR(moe && a->expert_bias, a->F);
-    case TT_ROLE_EXPERT_DOWN_BIAS:
-        return VECTOR(moe && a->expert_bias, a->H);
-    case TT_ROLE_SHARED_ROUTER:
-        return MATRIX(shared && a->shared_gate, 1, a->H);
-    case TT_ROLE_SHARED_GATE:
-    case TT_ROLE_SHARED_UP:
-        return MATRIX(shared, a->F_shared, a->H);
-    case TT_ROLE_SHARED_DOWN:
-        return MATRIX(shared, a->H, a->F_shared);
-    case TT_ROLE_COUNT:
-        break;
-    }
-    return false;
-#undef MATRIX
-#undef VECTOR
-}
 
 /* What a look-up needs to know; lives through one resolve. */
 typedef struct resolver {
@@ -455,54 +335,82 @@ static tt_status allocate(tt_model *model, int64_t n_layers)
     return TT_OK;
 }
 
-/* All tensors of a packed checkpoint. */
-static tt_status resolve_panels(const resolver *r, const tti_panels *panels, tt_model *model)
+/* One role of a packed checkpoint, in one layer (0 for a global role); of all experts. */
+static tt_status resolve_panel(const resolver *r, const tti_panels *panels, tt_role role, int64_t layer, tt_model *model)
 {
     const tt_arch *a = r->arch;
     int n_roles = a->expert_bias ? TTI_N_EXPERT_ROLES : TTI_N_EXPERT_MATRICES;
-    for (int i = 0; i < TT_ROLE_COUNT; i++) {
-        tt_role role = (tt_role)i;
-        bool global = tt_role_is_global(role), expert = tt_role_is_expert(role);
-        for (int64_t layer = 0; layer < (global ? 1 : a->L + a->n_mtp); layer++) {
-            int64_t shape[2];
-            bool vector;
-            if (!tti_role_shape(a, role, layer, &shape[0], &shape[1], &vector)) {
-                continue;
-            }
-            if (expert && !model->expert[layer]) {
-                TT_CHECK((uint64_t)a->E * (uint64_t)n_roles <= r->checkpoint->table.n, TT_ERR_FILE,
-                         "%s: the configuration states %lld experts, the checkpoint has %zu tensors", tti_show_path(r->checkpoint->source),
-                         (long long)a->E, r->checkpoint->table.n);
-                model->expert[layer] = calloc((size_t)a->E * (size_t)n_roles, sizeof(**model->expert));
-                TT_CHECK(model->expert[layer], TT_ERR_NOMEM, "no memory for the table of %lld experts", (long long)a->E);
-            }
-            for (int64_t e = 0; e < (expert ? a->E : 1); e++) {
-                tti_resolved *to = expert ? &model->expert[layer][(i - TT_ROLE_EXPERT_GATE) * a->E + e]
-                                          : (global ? &model->global[i] : &model->layer[i][layer]);
-                TT_TRY(tti_panels_resolve(panels, r->checkpoint, role, layer, e, shape, to));
-            }
-        }
+    bool global = tt_role_is_global(role), expert = tt_role_is_expert(role);
+    int64_t shape[2];
+    bool vector;
+    if (!tti_role_shape(a, role, layer, &shape[0], &shape[1], &vector)) {
+        return TT_OK;
+    }
+    if (expert && !model->expert[layer]) {
+        TT_CHECK((uint64_t)a->E * (uint64_t)n_roles <= r->checkpoint->table.n, TT_ERR_FILE,
+                 "%s: the configuration states %lld experts, the checkpoint has %zu tensors", tti_show_path(r->checkpoint->source),
+                 (long long)a->E, r->checkpoint->table.n);
+        model->expert[layer] = calloc((size_t)a->E * (size_t)n_roles, sizeof(**model->expert));
+        TT_CHECK(model->expert[layer], TT_ERR_NOMEM, "no memory for the table of %lld experts", (long long)a->E);
+    }
+    for (int64_t e = 0; e < (expert ? a->E : 1); e++) {
+        tti_resolved *to = expert ? &model->expert[layer][(int64_t)(role - TT_ROLE_EXPERT_GATE) * a->E + e]
+                                  : (global ? &model->global[role] : &model->layer[role][layer]);
+        TT_TRY(tti_panels_resolve(panels, r->checkpoint, role, layer, e, shape, to));
     }
     return TT_OK;
 }
 
-/* All tensors of any other checkpoint. */
-static tt_status resolve_roles(const resolver *r, tt_model *model)
+static tt_status resolve_global(const resolver *r, const tti_panels *panels, tt_model *model)
 {
-    const tt_arch *arch = r->arch;
-    for (int role = 0; role < TTI_N_GLOBAL_ROLES; role++) {
-        bool tied = role == TT_ROLE_HEAD && arch->tied_embeddings;
-        tt_role from = tied ? TT_ROLE_EMBED : (tt_role)role;
-        TT_TRY(resolve_one(r, from, 0, &model->global[role]));
+    for (int i = 0; i < TTI_N_GLOBAL_ROLES; i++) {
+        tt_role role = (tt_role)i;
+        bool tied = role == TT_ROLE_HEAD && r->arch->tied_embeddings;
+        TT_TRY(panels ? resolve_panel(r, panels, role, 0, model)
+                      : resolve_one(r, tied ? TT_ROLE_EMBED : role, 0, &model->global[role]));
     }
-    for (int64_t layer = 0; layer < arch->L + arch->n_mtp; layer++) {
-        for (int role = TTI_N_GLOBAL_ROLES; role < TT_ROLE_COUNT; role++) {
-            if (!tt_role_is_expert((tt_role)role)) {
-                TT_TRY(resolve_one(r, (tt_role)role, layer, &model->layer[role][layer]));
-            }
+    return TT_OK;
+}
+
+static tt_status resolve_layer(const resolver *r, const tti_panels *panels, int64_t layer, tt_model *model)
+{
+    for (int i = TTI_N_GLOBAL_ROLES; i < TT_ROLE_COUNT; i++) {
+        tt_role role = (tt_role)i;
+        if (panels) {
+            TT_TRY(resolve_panel(r, panels, role, layer, model));
+        } else if (!tt_role_is_expert(role)) {
+            TT_TRY(resolve_one(r, role, layer, &model->layer[role][layer]));
         }
-        if (arch->layer[layer].is_moe) {
-            TT_TRY(resolve_experts(r, layer, model));
+    }
+    return panels || !r->arch->layer[layer].is_moe ? TT_OK : resolve_experts(r, layer, model);
+}
+
+/* A layer as if it had never been looked for. */
+static void forget_layer(tt_model *model, int64_t layer)
+{
+    for (int role = 0; role < TT_ROLE_COUNT; role++) {
+        if (model->layer[role]) {
+            model->layer[role][layer] = (tti_resolved){0};
+        }
+    }
+    free(model->expert[layer]);
+    model->expert[layer] = NULL;
+}
+
+/* Layers behind the last one are not run, so one that cannot be used ends them and refuses nothing. */
+static tt_status resolve_layers(const resolver *r, const tti_panels *panels, tt_model *model)
+{
+    tt_arch *a = &model->arch;
+    for (int64_t layer = 0; layer < a->L + a->n_mtp; layer++) {
+        tt_status st = resolve_layer(r, panels, layer, model);
+        bool is_bad = st == TT_ERR_FILE || st == TT_ERR_UNSUPPORTED;
+        if (is_bad && layer >= a->L) {
+            tt_log(TT_LOG_WARN, "layer %lld, which predicts further tokens and is not run, cannot be used: %s", (long long)layer,
+                   tt_status_message());
+            forget_layer(model, layer);
+            a->n_mtp = layer - a->L;
+        } else {
+            TT_TRY(st);
         }
     }
     return TT_OK;
@@ -535,8 +443,9 @@ static tt_status resolve(tt_model *model, const tti_family *family, const tti_hy
             family->set_layer(hyper, layer, &arch->layer[layer]);
         }
     }
-    TT_TRY(panels ? resolve_panels(&r, panels, model) : resolve_roles(&r, model));
-    return tti_claims_check(&(tti_claims){family, checkpoint, arch, r.prefix, hyper->config});
+    TT_TRY(resolve_global(&r, panels, model));
+    TT_TRY(resolve_layers(&r, panels, model));
+    return tti_claims_check(&(tti_claims){family, checkpoint, arch, r.prefix, hyper->config, hyper->n_nextn});
 }
 
 tt_status tti_roles_resolve(tt_model *model, const tti_family *family, const tti_hyper *hyper,
