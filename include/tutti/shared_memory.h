@@ -28,8 +28,8 @@ static inline size_t tt_shared_alignment(size_t bytes)
     return bytes >= TT_SHARED_HUGE_BYTES ? TT_SHARED_HUGE_BYTES : LINE;
 }
 
-/* Address space of `bytes` backed by pages that come when they are touched: huge ones from the reserved pool if it has enough, else what the kernel
- * makes of a wish. Pages are spread over all NUMA nodes that the process may use. Errors: TT_ERR_NOMEM. */
+/* Address space of `bytes` backed by pages that come when they are touched, so what is not used costs nothing: huge ones where the system has
+ * transparent huge pages for shared memory (shmem_enabled is advise, within_size or always). Pages are spread over all NUMA nodes that the process may use. Errors: TT_ERR_NOMEM. */
 TT_API tt_status tt_shared_memory_init(const char *what, size_t bytes, tt_shared_memory *memory);
 /* The name of what this process made. Errors: TT_ERR_UNSUPPORTED. */
 TT_API tt_status tt_shared_memory_get_name(const tt_shared_memory *memory, tt_shared_memory_name *name_out);

@@ -1,5 +1,8 @@
-/* shared_memory.c - memfd: no name that could stay behind or collide, no size limit of /dev/shm, and huge pages. Others reach it through
- * /proc/PID/fd, which the kernel allows between processes of one user. */
+/* shared_memory.c - memfd: no name that could stay behind or collide, no size limit of /dev/shm. Others reach it through /proc/PID/fd, which the
+ * kernel allows between processes of one user.
+ *
+ * Not of the pool of reserved huge pages (MFD_HUGETLB): a mapping of that takes all of its pages out of the pool at once, and who makes one here
+ * asks for the most that it may need. Transparent huge pages come when they are touched, where the system allows them for shared memory. */
 #define _GNU_SOURCE /* memfd_create, MAP_ANONYMOUS, madvise */
 #include "tutti/shared_memory.h"
 #include <errno.h>
@@ -38,9 +41,9 @@ static tt_status map(const char *what, int fd, int protection, tt_shared_memory 
 }
 
 /* A file of memory->bytes; -1 with errno. */
-static int make_file(size_t bytes, unsigned flags)
+static int make_file(size_t bytes)
 {
-    int fd = memfd_create("tutti", MFD_CLOEXEC | flags);
+    int fd = memfd_create("tutti", MFD_CLOEXEC);
     if (fd >= 0 && ftruncate(fd, (off_t)bytes) != 0) {
         int error = errno;
         close(fd);
@@ -50,30 +53,40 @@ static int make_file(size_t bytes, unsigned flags)
     return fd;
 }
 
+/* The kernel takes the wish for huge pages, whether or not it will heed it. */
+static void tell_small_pages(const char *what)
+{
+    static const char path[] = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
+    char words[128] = "";
+    FILE *file = fopen(path, "r");
+    if (file) {
+        if (!fgets(words, sizeof(words), file)) {
+            words[0] = 0;
+        }
+        fclose(file);
+    }
+    if (strstr(words, "[never]") || strstr(words, "[deny]")) {
+        tt_log(TT_LOG_INFO, "%s: in small pages; 'advise' in %s gives huge ones", what, path);
+    }
+}
+
 tt_status tt_shared_memory_init(const char *what, size_t bytes, tt_shared_memory *memory)
 {
     *memory = (tt_shared_memory){.fd = -1};
     TT_CHECK(bytes <= PTRDIFF_MAX - 2 * HUGE_BYTES, TT_ERR_NOMEM, "%s: cannot allocate %zu bytes", what, bytes);
     memory->bytes = (bytes + HUGE_BYTES - 1) / HUGE_BYTES * HUGE_BYTES;
     memory->bytes = memory->bytes ? memory->bytes : HUGE_BYTES;
-    /* The mapping reserves the pool's pages, so a pool that is too small says so here and not by a signal later. */
-    int fd = make_file(memory->bytes, MFD_HUGETLB);
-    if (fd >= 0 && map(what, fd, PROT_READ | PROT_WRITE, memory) != TT_OK) {
+    int fd = make_file(memory->bytes);
+    TT_CHECK(fd >= 0, TT_ERR_NOMEM, "%s: no shared memory of %zu bytes: %s", what, memory->bytes, strerror(errno));
+    tt_status st = map(what, fd, PROT_READ | PROT_WRITE, memory);
+    if (st != TT_OK) {
         close(fd);
-        fd = -1;
+        return st;
     }
-    if (fd < 0) {
-        fd = make_file(memory->bytes, 0);
-        TT_CHECK(fd >= 0, TT_ERR_NOMEM, "%s: no shared memory of %zu bytes: %s", what, memory->bytes, strerror(errno));
-        tt_status st = map(what, fd, PROT_READ | PROT_WRITE, memory);
-        if (st != TT_OK) {
-            close(fd);
-            return st;
-        }
-        if (madvise(memory->base, memory->bytes, MADV_HUGEPAGE) != 0) {
-            tt_log(TT_LOG_DEBUG, "%s: no huge pages: %s", what, strerror(errno));
-        }
+    if (madvise(memory->base, memory->bytes, MADV_HUGEPAGE) != 0) {
+        tt_log(TT_LOG_DEBUG, "%s: no huge pages: %s", what, strerror(errno));
     }
+    tell_small_pages(what);
     memory->fd = fd;
     if (numa_available() >= 0 && numa_num_configured_nodes() > 1) {
         numa_interleave_memory(memory->base, memory->bytes, numa_all_nodes_ptr);

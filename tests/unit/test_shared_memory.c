@@ -6,6 +6,9 @@
 #include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
+#include <linux/magic.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include "tutti/shared_memory.h"
@@ -37,6 +40,24 @@ static void another_process_reads_it(void **state)
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     assert_int_equal(mine.base[12345], 7);
+    tt_shared_memory_fini(&mine);
+}
+
+/* Room for a rank's all, of which it fills a part: nothing is taken, nor set aside in the pool of huge pages, before it is touched. */
+static void room_costs_nothing(void **state)
+{
+    (void)state;
+    tt_shared_memory mine;
+    struct statfs kind;
+    struct stat info;
+    assert_int_equal(tt_shared_memory_init("test", (size_t)1 << 40, &mine), TT_OK);
+    assert_int_equal(fstatfs(mine.fd, &kind), 0);
+    assert_true(kind.f_type != HUGETLBFS_MAGIC);
+    assert_int_equal(fstat(mine.fd, &info), 0);
+    assert_int_equal(info.st_blocks, 0);
+    mine.base[5] = 1;
+    assert_int_equal(fstat(mine.fd, &info), 0);
+    assert_in_range(info.st_blocks, 1, TT_SHARED_HUGE_BYTES / 512);
     tt_shared_memory_fini(&mine);
 }
 
@@ -81,7 +102,7 @@ static void another_memory_is_not_taken_for_it(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(another_process_reads_it),
+        cmocka_unit_test(another_process_reads_it), cmocka_unit_test(room_costs_nothing),
         cmocka_unit_test(another_memory_is_not_taken_for_it),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
