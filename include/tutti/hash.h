@@ -40,4 +40,25 @@ static inline uint64_t tt_hash_u64(uint64_t hash, uint64_t value)
     return tt_hash_value(hash, value, 8);
 }
 
+/* Two hashes of the same words that fail apart: FNV-1a by words, and one whose step turns a word's bits through all of the hash. Where two things of equal hash
+ * would be taken for one another silently, both must be equal. The second's step is the finaliser of SplitMix64 (Steele, Lea, Flood: Fast Splittable
+ * Pseudorandom Number Generators, 2014), which is a bijection of what it mixes. */
+typedef struct tt_hash_pair {
+    uint64_t first, second;
+} tt_hash_pair;
+
+static inline tt_hash_pair tt_hash_pair_begin(void)
+{
+    return (tt_hash_pair){TT_HASH_BEGIN, 0};
+}
+
+static inline void tt_hash_pair_add(tt_hash_pair *hash, uint64_t value)
+{
+    uint64_t z = (hash->second ^ value) + UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    hash->second = z ^ (z >> 31);
+    hash->first = tt_hash_step(hash->first, value);
+}
+
 #endif

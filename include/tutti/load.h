@@ -3,6 +3,7 @@
 #ifndef TUTTI_LOAD_H
 #define TUTTI_LOAD_H
 #include <stdbool.h>
+#include "tutti/hash.h"
 #include "tutti/linear.h"
 #include "tutti/model.h"
 
@@ -23,7 +24,7 @@ typedef struct tt_load_relay {
 /* Where the ranks of a node hold once what several of them want, as a function over the comm room's share (share.h says what it does). */
 typedef struct tt_load_share {
     void *arg;
-    tt_status (*claim)(void *arg, uint64_t key, size_t bytes, void **memory_out, bool *fill_out);
+    tt_status (*claim)(void *arg, tt_hash_pair key, size_t bytes, void **memory_out, bool *fill_out);
 } tt_load_share;
 
 /* How packed elements are stored, where from, and what has been done so far. */
@@ -85,8 +86,8 @@ TT_API tt_status tt_load_table(tt_load_params *params, const tt_tensor *tensor, 
 TT_API void tt_table_fini(tt_table *table);
 /* What a piece of memory is to hold, for ranks that share it: rows [row, row + n_rows) of a tensor, as `form`, in a format. */
 typedef enum tt_load_form { TT_LOAD_PACKED, TT_LOAD_TRANSPOSED, TT_LOAD_TABLE } tt_load_form;
-/* Equal for equal contents, else different; never 0. Equal on all ranks that opened the same model. */
-TT_API uint64_t tt_load_share_key(const tt_tensor *tensor, const ttk_format *format, tt_load_form form, int64_t row, int64_t n_rows);
+/* Equal for equal contents, else different; first is never 0. Equal on all ranks that opened the same model. */
+TT_API tt_hash_pair tt_load_share_key(const tt_tensor *tensor, const ttk_format *format, tt_load_form form, int64_t row, int64_t n_rows);
 /* Elements [begin, begin + n) of a vector as float, allocated with tt_memory_alloc (n * 4 bytes); NULL for a tensor without a name, or n = 0. */
 TT_API tt_status tt_load_vector(tt_load_params *params, const tt_tensor *tensor, int64_t begin, int64_t n, float **vector_out);
 /* Returns st; if it is an error, whoever waits for this rank in the relay gets it too. To be called with what loading ended with, before ranks agree on it. */

@@ -75,6 +75,9 @@ tt_status tt_engine_create(const tt_engine_params *params, tt_engine **engine_ou
     if (st == TT_OK) {
         st = create_rooms(engine, &loading.load);
     }
+    if (st == TT_OK && loading.share) {
+        tt_share_populate(loading.share);
+    }
     tti_loading_end(&loading, &engine->figures, &engine->share);
     if (st != TT_OK) {
         tt_engine_destroy(&engine);

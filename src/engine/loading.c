@@ -30,7 +30,7 @@ static void relay_fail(void *arg, tt_status st)
     tt_relay_fail(arg, st);
 }
 
-static tt_status share_claim(void *arg, uint64_t key, size_t bytes, void **memory_out, bool *fill_out)
+static tt_status share_claim(void *arg, tt_hash_pair key, size_t bytes, void **memory_out, bool *fill_out)
 {
     return tt_share_claim(arg, key, bytes, memory_out, fill_out);
 }

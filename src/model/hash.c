@@ -1,10 +1,8 @@
 /* hash.c - one number that tells apart models that compute something else or lie elsewhere, so that ranks can check that all opened
- * the same, and one that tells apart what ranks may hold together. Every field of tt_arch counts; a field that is added there belongs
- * in the list here (tests/unit/test_roles.c changes many, one at a time). */
+ * the same. Every field of tt_arch counts; a field that is added there belongs in the list here (tests/unit/test_roles.c changes many, one at a time). */
 #include "model_internal.h"
 #include <string.h>
 #include "tutti/hash.h"
-#include "tutti/load.h"
 
 static void mix(uint64_t *hash, uint64_t value)
 {
@@ -106,16 +104,6 @@ static void mix_layer(uint64_t *hash, const tt_layer *layer)
     for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
         mix(hash, (uint64_t)values[i]);
     }
-}
-
-uint64_t tt_load_share_key(const tt_tensor *tensor, const ttk_format *format, tt_load_form form, int64_t row, int64_t n_rows)
-{
-    uint64_t hash = tt_tensor_hash(tensor);
-    const int64_t values[] = {(int64_t)form, row, n_rows, format->code, format->scale, format->shift, format->group, format->super};
-    for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
-        mix(&hash, (uint64_t)values[i]);
-    }
-    return hash ? hash : 1;
 }
 
 uint64_t tt_model_hash(const tt_model *model)

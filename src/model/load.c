@@ -439,6 +439,17 @@ static const tt_load_share *share_of(const tt_load_params *params)
     return params->alone ? NULL : params->share;
 }
 
+tt_hash_pair tt_load_share_key(const tt_tensor *tensor, const ttk_format *format, tt_load_form form, int64_t row, int64_t n_rows)
+{
+    tt_hash_pair key = tti_tensor_hash_pair(tensor);
+    const int64_t values[] = {(int64_t)form, row, n_rows, format->code, format->scale, format->shift, format->group, format->super};
+    for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
+        tt_hash_pair_add(&key, (uint64_t)values[i]);
+    }
+    key.first = key.first ? key.first : 1;
+    return key;
+}
+
 /* Memory for the target's panels. *fill_out: this rank packs them. */
 static tt_status init_target(const tt_load_params *params, const tt_tensor *tensor, const tt_load_target *t, bool *fill_out)
 {
@@ -546,7 +557,7 @@ static tt_status init_table(const tt_load_params *params, const tt_tensor *tenso
     *table = (tt_table){0};
     *fill_out = true;
     if (share) {
-        uint64_t key = tt_load_share_key(tensor, &tensor->format, TT_LOAD_TABLE, 0, tensor->rows);
+        tt_hash_pair key = tt_load_share_key(tensor, &tensor->format, TT_LOAD_TABLE, 0, tensor->rows);
         TT_TRY(share->claim(share->arg, key, bytes, &memory, fill_out));
     } else {
         TT_TRY(tt_memory_alloc(tensor->name, bytes, params->node, &memory));

@@ -582,44 +582,49 @@ const char *tt_model_tensor_file(const tt_model *model, const tt_tensor *tensor)
     return strrchr(model->file[tensor->source->part[TTI_PART_CODE].file_id].path, '/') + 1; /* a path is DIR/NAME */
 }
 
-static uint64_t hash_values(uint64_t hash, const uint64_t *values, size_t n)
+static void hash_values(tt_hash_pair *hash, const uint64_t *values, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        hash = tt_hash_step(hash, values[i]);
+        tt_hash_pair_add(hash, values[i]);
     }
-    return hash;
 }
 
-static uint64_t hash_format(uint64_t hash, const ttk_format *f)
+static void hash_format(tt_hash_pair *hash, const ttk_format *f)
 {
     const uint64_t values[] = {(uint64_t)f->code, (uint64_t)f->scale, (uint64_t)f->shift, (uint64_t)f->group, (uint64_t)f->super};
-    return hash_values(hash, values, sizeof(values) / sizeof(values[0]));
+    hash_values(hash, values, sizeof(values) / sizeof(values[0]));
 }
 
-uint64_t tt_tensor_hash(const tt_tensor *tensor)
+tt_hash_pair tti_tensor_hash_pair(const tt_tensor *tensor)
 {
     const tti_source *s = tensor->source;
     const uint64_t values[] = {(uint64_t)tensor->rows,  (uint64_t)tensor->cols,  (uint64_t)s->scheme,     (uint64_t)s->plane,
                                (uint64_t)s->file_rows,  (uint64_t)s->file_cols,  (uint64_t)s->transposed, (uint64_t)s->map,
                                (uint64_t)s->plane_rows, (uint64_t)s->scale_rows, (uint64_t)s->flip,       (uint64_t)s->zero_add,
                                (uint64_t)s->zeros_even, s->block ? (uint64_t)s->block->id + 1 : 0,   (uint64_t)s->scale_first};
-    uint64_t hash = hash_values(TT_HASH_BEGIN, values, sizeof(values) / sizeof(values[0]));
-    hash = hash_format(hash, &s->format);
-    hash = hash_format(hash, &s->stored);
+    tt_hash_pair hash = tt_hash_pair_begin();
+    hash_values(&hash, values, sizeof(values) / sizeof(values[0]));
+    hash_format(&hash, &s->format);
+    hash_format(&hash, &s->stored);
     for (int i = 0; i < TTI_PARTS; i++) {
         const tti_part *p = &s->part[i];
         const uint64_t part[] = {(uint64_t)p->file_id,    p->offset,         p->bytes,
                                  (uint64_t)p->lines,      (uint64_t)p->words, (uint64_t)p->word_bytes,
                                  (uint64_t)p->bits,       (uint64_t)p->packing, (uint64_t)p->transposed,
                                  (uint64_t)p->awq};
-        hash = hash_values(hash, part, sizeof(part) / sizeof(part[0]));
+        hash_values(&hash, part, sizeof(part) / sizeof(part[0]));
     }
     for (int i = 0; i < s->n_segments; i++) {
         const tti_segment *g = &s->segment[i];
         const uint64_t segment[] = {(uint64_t)g->rows, (uint64_t)g->first, (uint64_t)g->run, (uint64_t)g->stride};
-        hash = hash_values(hash, segment, sizeof(segment) / sizeof(segment[0]));
+        hash_values(&hash, segment, sizeof(segment) / sizeof(segment[0]));
     }
     return hash;
+}
+
+uint64_t tt_tensor_hash(const tt_tensor *tensor)
+{
+    return tti_tensor_hash_pair(tensor).first;
 }
 
 static tt_status check_range(const tt_tensor *tensor, int64_t row, int64_t n_rows)

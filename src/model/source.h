@@ -3,6 +3,7 @@
 #ifndef TUTTI_SRC_MODEL_SOURCE_H
 #define TUTTI_SRC_MODEL_SOURCE_H
 #include "blocks.h"
+#include "tutti/hash.h"
 
 /* Rows [row, row + n_rows) of a tensor as they lie in its files. */
 typedef struct tti_raw {
@@ -15,6 +16,8 @@ size_t tti_raw_bytes(const tt_tensor *tensor, int64_t row, int64_t n_rows);
 tt_status tti_raw_fetch(const tt_model *model, const tti_raw *raw);
 /* Bytes that it reads from files. */
 uint64_t tti_raw_file_bytes(const tt_tensor *tensor, int64_t row, int64_t n_rows);
+/* tt_tensor_hash, and a second one that fails apart. */
+tt_hash_pair tti_tensor_hash_pair(const tt_tensor *tensor);
 /* Tells the system that these rows will be fetched soon. Thread: any. */
 void tti_raw_will_need(const tt_model *model, const tt_tensor *tensor, int64_t row, int64_t n_rows);
 /* Of the fetched rows those from begin on, n of them, unpacked into rows [at, at + n) of the arrays. Thread: any. */

@@ -2,8 +2,10 @@
 /* TEST ranks: 1 2 3 5 8 */
 /* TEST timeout: 60 */
 #include "mpi_test.h"
+#include <stdio.h>
 #include <string.h>
-#include "tutti/share.h"
+#include <unistd.h>
+#include "share_internal.h"
 
 enum { N_KEYS = 200, N_OWN = 7, ARENA = 24 << 20, BIG = 3 << 20 };
 
@@ -17,6 +19,12 @@ static unsigned char byte_at(int key, size_t i)
     return (unsigned char)test_mix((uint64_t)key * 65537u + i);
 }
 
+/* Some have a first half in common, as by an accident of hashing. */
+static tt_hash_pair key_of(int key)
+{
+    return (tt_hash_pair){(uint64_t)(key / 3) + 1, (uint64_t)key};
+}
+
 static void everybody_reads_what_one_filled(tt_world *world, bool takes_part)
 {
     tt_share *share = NULL;
@@ -26,7 +34,7 @@ static void everybody_reads_what_one_filled(tt_world *world, bool takes_part)
     for (int k = 0; takes_part && k < N_KEYS; k++) {
         int key = (k * 83 + test_rank * 29) % N_KEYS; /* each in another order */
         bool fill = false;
-        MUST(tt_share_claim(share, (uint64_t)key + 1, bytes_of(key), &memory[key], &fill));
+        MUST(tt_share_claim(share, key_of(key), bytes_of(key), &memory[key], &fill));
         CHECK((uintptr_t)memory[key] % 64 == 0, "key %d is not aligned", key);
         for (size_t i = 0; fill && i < bytes_of(key); i++) {
             ((unsigned char *)memory[key])[i] = byte_at(key, i);
@@ -36,11 +44,12 @@ static void everybody_reads_what_one_filled(tt_world *world, bool takes_part)
     for (int k = 0; takes_part && k < N_OWN; k++) { /* keys of one rank only */
         bool fill = false;
         void *own = NULL;
-        MUST(tt_share_claim(share, 1000000 + (uint64_t)(test_rank * N_OWN + k), 100, &own, &fill));
+        MUST(tt_share_claim(share, key_of(1000000 + test_rank * N_OWN + k), 100, &own, &fill));
         CHECK(fill, "own key %d is another's", k);
         memset(own, test_rank, 100);
     }
     MUST(tt_world_agree(world, TT_OK));
+    tt_share_populate(share);
     for (int key = 0; takes_part && key < N_KEYS; key++) {
         for (size_t i = 0; i < bytes_of(key); i++) {
             CHECK(((unsigned char *)memory[key])[i] == byte_at(key, i), "key %d, byte %zu", key, i);
@@ -62,15 +71,58 @@ static void what_does_not_fit_is_refused(tt_world *world)
     void *memory = NULL;
     bool fill = false;
     MUST(tt_share_create(world, true, 1 << 20, 10, &share));
-    tt_status st = tt_share_claim(share, 1, (size_t)64 << 20, &memory, &fill);
+    tt_status st = tt_share_claim(share, key_of(0), (size_t)64 << 20, &memory, &fill);
     CHECK(st == TT_ERR_CAPACITY, "status %d", (int)st);
     MUST(tt_world_barrier(world));
-    MUST(tt_share_claim(share, 2, 64, &memory, &fill));
+    MUST(tt_share_claim(share, key_of(1), 64, &memory, &fill));
     MUST(tt_world_barrier(world));
-    st = tt_share_claim(share, 2, 65, &memory, &fill);
+    st = tt_share_claim(share, key_of(1), 65, &memory, &fill);
     CHECK(st == TT_ERR_MISMATCH, "status %d", (int)st);
     MUST(tt_world_barrier(world));
     tt_share_destroy(&share);
+}
+
+/* A rank that is killed between winning a key and saying where the memory lies is named by who waits for it. */
+static void the_one_who_died_is_named(void)
+{
+    static const double deadline_s = 2.0;
+    int fake[TEST_MAX_RANKS];
+    tt_world *world = NULL;
+    tt_share *share = NULL;
+    void *memory = NULL;
+    bool fill = false;
+    tt_hash_pair key = key_of(4);
+    test_split(0, test_size, fake);
+    memset(fake, 0, sizeof(fake));
+    tt_world_params p = {.progress = TT_PROGRESS_POLLED, .deadline_s = deadline_s, .comm_cpu = -1, .fake_node = fake};
+    MUST(tt_world_create(MPI_COMM_WORLD, &p, &world));
+    MUST(tt_share_create(world, true, 1 << 20, 10, &share));
+    int dead = test_size - 1;
+    size_t slot = key.first & (share->n_slots - 1);
+    if (test_rank == dead) {
+        atomic_store(&share->line[share->me].trying, slot + 1);
+        atomic_store(&share->slot[slot].key, key.first);
+    }
+    MUST(tt_world_barrier(world));
+    double begin = MPI_Wtime();
+    if (test_rank == dead) {
+        while (!tt_world_is_broken(world)) { /* as if it were dead, but for the test to end */
+            usleep(10000);
+            if (MPI_Wtime() - begin > 1.5 * deadline_s) {
+                tt_world_progress(world);
+            }
+        }
+    } else {
+        char name[32];
+        tt_status st = tt_share_claim(share, key, 64, &memory, &fill);
+        snprintf(name, sizeof(name), "rank %d (", dead);
+        CHECK(st == TT_ERR_TIMEOUT, "status %d", (int)st);
+        CHECK(strstr(tt_status_message(), name), "'%s' does not name rank %d", tt_status_message(), dead);
+        CHECK(strstr(tt_status_message(), "shared weights"), "'%s'", tt_status_message());
+        CHECK(MPI_Wtime() - begin < 2 * deadline_s, "%g s", MPI_Wtime() - begin);
+    }
+    tt_share_destroy(&share);
+    tt_world_destroy(&world);
 }
 
 int main(int argc, char **argv)
@@ -86,6 +138,9 @@ int main(int argc, char **argv)
         everybody_reads_what_one_filled(world, test_rank % 2 == 0);
         what_does_not_fit_is_refused(world);
         tt_world_destroy(&world);
+    }
+    if (test_size > 1) {
+        the_one_who_died_is_named();
     }
     return test_end("share");
 }

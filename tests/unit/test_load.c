@@ -265,22 +265,23 @@ static void rows_and_vectors_come_through_a_relay(void **state)
 /* A share of one process: a list of keys. Two loaders with one share are two ranks of a node. */
 typedef struct lone_share {
     struct {
-        uint64_t key;
+        tt_hash_pair key;
         size_t bytes;
         void *memory;
     } piece[2 * MAX_TARGETS];
     int n, n_left; /* claims until one fails; 0 = none does */
 } lone_share;
 
-static tt_status claim_piece(void *arg, uint64_t key, size_t bytes, void **memory_out, bool *fill_out)
+static tt_status claim_piece(void *arg, tt_hash_pair key, size_t bytes, void **memory_out, bool *fill_out)
 {
     lone_share *share = arg;
-    assert_true(key != 0 && bytes > 0);
+    assert_true(key.first != 0 && bytes > 0);
     if (share->n_left > 0 && --share->n_left == 0) {
         return TT_FAIL(TT_ERR_CAPACITY, "the share is full");
     }
     for (int i = 0; i < share->n; i++) {
-        if (share->piece[i].key == key) {
+        if (share->piece[i].key.first == key.first) {
+            assert_true(share->piece[i].key.second == key.second);
             assert_int_equal(share->piece[i].bytes, bytes);
             *memory_out = share->piece[i].memory;
             *fill_out = false;
@@ -415,16 +416,17 @@ static void keys_tell_parts_apart(void **state)
     tt_model *model = open_golden("architectures/deepseek_v2");
     tt_tensor q = tt_model_tensor(model, TT_ROLE_O, 0, 0), other = tt_model_tensor(model, TT_ROLE_O, 1, 0);
     ttk_format f32 = {.code = TTK_F32}, bf16 = {.code = TTK_BF16};
-    const uint64_t keys[] = {tt_load_share_key(&q, &f32, TT_LOAD_PACKED, 0, 32),  tt_load_share_key(&q, &bf16, TT_LOAD_PACKED, 0, 32),
+    const tt_hash_pair keys[] = {tt_load_share_key(&q, &f32, TT_LOAD_PACKED, 0, 32),  tt_load_share_key(&q, &bf16, TT_LOAD_PACKED, 0, 32),
                              tt_load_share_key(&q, &f32, TT_LOAD_TABLE, 0, 32),   tt_load_share_key(&q, &f32, TT_LOAD_TRANSPOSED, 0, 32),
                              tt_load_share_key(&q, &f32, TT_LOAD_PACKED, 32, 32), tt_load_share_key(&q, &f32, TT_LOAD_PACKED, 0, 33),
                              tt_load_share_key(&other, &f32, TT_LOAD_PACKED, 0, 32)};
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
         for (size_t k = 0; k < i; k++) {
-            assert_true(keys[i] != keys[k]);
+            assert_true(keys[i].first != keys[k].first && keys[i].second != keys[k].second); /* each half alone tells them */
         }
     }
-    assert_true(keys[0] == tt_load_share_key(&q, &f32, TT_LOAD_PACKED, 0, 32));
+    tt_hash_pair again = tt_load_share_key(&q, &f32, TT_LOAD_PACKED, 0, 32);
+    assert_true(keys[0].first == again.first && keys[0].second == again.second);
     tt_model_close(&model);
 }
 
