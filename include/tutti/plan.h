@@ -78,6 +78,7 @@ typedef struct tt_layout {
     tt_wire wire, wire_back;
     tt_kv_format kv;
     tt_replicate replicate; /* tt_plan_settle decides what is AUTO */
+    bool must_share;        /* it decided on NODE: nothing else fits. Follows from the rest, so it is not in the hash */
     char why[256];          /* one line: what was chosen and why */
 } tt_layout;
 
@@ -85,7 +86,7 @@ typedef struct tt_layout {
  * divide a node's expert ranks, a rank without any role, context above the model's, ...). */
 TT_API tt_status tt_layout_create(const tt_arch *arch, const tt_layout_params *params, tt_layout **layout_out);
 TT_API void tt_layout_destroy(tt_layout **layout);
-/* A hash of everything in it but `why` (one layout may be found in two ways), for agreement between ranks. */
+/* A hash of everything in it but `why` and `must_share` (one layout may be found in two ways), for agreement between ranks. */
 TT_API uint64_t tt_layout_hash(const tt_layout *layout);
 
 /* Columns [begin, end) of `total` that part `part` of `n_parts` computes: split in units of a panel (TTK_PANEL), sizes differ by at

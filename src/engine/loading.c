@@ -70,6 +70,10 @@ static tt_status begin_share(tti_loading *loading, bool takes_part)
     if (st == TT_ERR_UNSUPPORTED) { /* agreed: all ranks say the same */
         char cause[TT_STATUS_MESSAGE_BYTES];
         snprintf(cause, sizeof(cause), "%s", tt_status_message());
+        TT_CHECK(!params->layout->must_share, TT_ERR_FIT,
+                 "dense weights of its own on each rank do not fit this memory, and the ranks of a node cannot share them; what helps: fewer ranks "
+                 "on each node, a larger tp, or ranks that can open each other's memory: %s",
+                 cause);
         return TT_FAIL(TT_ERR_USAGE, "--replicate node: the ranks of a node cannot share memory (--replicate numa gives each its own): %s", cause);
     }
     TT_TRY(st);

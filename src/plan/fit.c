@@ -108,6 +108,7 @@ tt_status tt_plan_settle(const tt_model *model, tt_layout *layout, const uint64_
         if (shared.sum.borrowed_bytes == 0) {
             layout->replicate = TT_REPLICATE_NUMA; /* nothing to share there */
         } else {
+            layout->must_share = true;
             char needed[TEXT_BYTES], there[TEXT_BYTES], saved[TEXT_BYTES];
             snprintf(why_out, why_bytes,
                      "node %d would need %s with dense weights of its own on each rank, and %s are available: the ranks of a node share them, "

@@ -106,10 +106,12 @@ check "the same bytes" cmp "$work/one.npy" "$work/out.npy"
 
 # ---- no way to share ----
 name="ranks of two process name spaces"
-apart() { # apart HOW
+apart() { # apart HOW [OPTION...]
+    how=$1
+    shift
     OMPI_MCA_btl_vader_single_copy_mechanism=none timeout -k 5 "$TT_TIMEOUT" "$MPIRUN" \
-        -n 1 "$tutti" score "$model" --ids-file "$work/ids" --threads 1 --quiet --replicate "$1" : \
-        -n 1 unshare --pid --fork --mount-proc "$tutti" score "$model" --ids-file "$work/ids" --threads 1 --quiet --replicate "$1" \
+        -n 1 "$tutti" score "$model" --ids-file "$work/ids" --threads 1 --quiet --replicate "$how" "$@" : \
+        -n 1 unshare --pid --fork --mount-proc "$tutti" score "$model" --ids-file "$work/ids" --threads 1 --quiet --replicate "$how" "$@" \
         </dev/null >"$work/out" 2>"$work/err"
     code=$?
 }
@@ -118,6 +120,10 @@ if unshare --pid --fork --mount-proc true 2>/dev/null; then
     if [ "$code" -eq 0 ]; then
         apart node
         check "cannot share memory" refused 2 "--replicate node: the ranks of a node cannot share memory .*numa"
+        one "$tutti" plan "$model" --ranks 2 --dp 2 --tp 1 --context 64 --batch 2 --prefill-chunk 16 --json --replicate numa
+        limit=$(($(sum_of total_bytes) - 1))
+        apart auto --dp 2 --tp 1 --context 64 --max-batch 2 --prefill-chunk 16 --memory-limit $limit
+        check "and must" refused 3 "do not fit this memory, and the ranks of a node cannot share them; what helps: .*(name spaces differ|cannot be opened)"
     else
         ok "# SKIP MPI does not work there"
     fi
