@@ -104,6 +104,7 @@ static timing time_calls(call_fn *call, ttk_any_fn *fn, void *state)
 /* ---- the machine's limits, in the widest vectors the library has for it ---- */
 static double limit_bytes; /* per second, read from memory by one thread */
 static double limit_flops; /* per second; a fused multiply-add counts as two */
+static double limit_int8;  /* the same for whole numbers of 8 bits */
 static volatile float sink;
 
 #if defined(__x86_64__)
@@ -144,6 +145,41 @@ __attribute__((target("avx2,fma"))) static double fma_avx2(void)
     return 10.0 * 2.0 * 8.0 * FMA_LOOPS / (now_seconds() - start);
 }
 
+/* Products of bytes, summed in 16 and then in 32 bits: six independent chains. */
+__attribute__((target("avx2"))) static double int8_avx2(void)
+{
+    vec a = {0}, t0, t1, t2, t3, t4, t5;
+    vec c0 = {0}, c1 = {0}, c2 = {0}, c3 = {0}, c4 = {0}, c5 = {0};
+    double start = now_seconds();
+#define TTK_DOT(n) "vpmaddubsw %12, %12, %" #n "\n\tvpmaddwd %12, %" #n ", %" #n "\n\t"
+    for (int i = 0; i < FMA_LOOPS; i++) {
+        __asm__ volatile(TTK_DOT(6) TTK_DOT(7) TTK_DOT(8) TTK_DOT(9) TTK_DOT(10) TTK_DOT(11)
+                         "vpaddd %6, %0, %0\n\tvpaddd %7, %1, %1\n\tvpaddd %8, %2, %2\n\t"
+                         "vpaddd %9, %3, %3\n\tvpaddd %10, %4, %4\n\tvpaddd %11, %5, %5"
+                         : "+x"(c0), "+x"(c1), "+x"(c2), "+x"(c3), "+x"(c4), "+x"(c5), "=&x"(t0), "=&x"(t1), "=&x"(t2),
+                           "=&x"(t3), "=&x"(t4), "=&x"(t5)
+                         : "x"(a));
+    }
+#undef TTK_DOT
+    return 6.0 * 2.0 * 32.0 * FMA_LOOPS / (now_seconds() - start);
+}
+
+__attribute__((target("avx512f,avx512vnni"))) static double int8_vnni(void)
+{
+    wide a = {0};
+    wide c0 = {0}, c1 = {0}, c2 = {0}, c3 = {0}, c4 = {0}, c5 = {0}, c6 = {0}, c7 = {0}, c8 = {0}, c9 = {0};
+    double start = now_seconds();
+    for (int i = 0; i < FMA_LOOPS; i++) {
+        __asm__ volatile("vpdpbusd %10, %10, %0\n\tvpdpbusd %10, %10, %1\n\tvpdpbusd %10, %10, %2\n\t"
+                         "vpdpbusd %10, %10, %3\n\tvpdpbusd %10, %10, %4\n\tvpdpbusd %10, %10, %5\n\t"
+                         "vpdpbusd %10, %10, %6\n\tvpdpbusd %10, %10, %7\n\tvpdpbusd %10, %10, %8\n\t"
+                         "vpdpbusd %10, %10, %9"
+                         : "+v"(c0), "+v"(c1), "+v"(c2), "+v"(c3), "+v"(c4), "+v"(c5), "+v"(c6), "+v"(c7), "+v"(c8), "+v"(c9)
+                         : "v"(a));
+    }
+    return 10.0 * 2.0 * 64.0 * FMA_LOOPS / (now_seconds() - start);
+}
+
 __attribute__((target("avx512f"))) static double fma_avx512(void)
 {
     wide a = {0};
@@ -175,6 +211,9 @@ static unsigned cpu_flags(void)
         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
         flags |= TTK_CPU_AVX512;
     }
+    if (__builtin_cpu_supports("avx512vnni")) {
+        flags |= TTK_CPU_AVX512_VNNI;
+    }
 #endif
     return flags;
 }
@@ -195,6 +234,8 @@ static void measure_limits(unsigned flags)
         limit_bytes = rate > limit_bytes ? rate : limit_bytes;
         rate = flags & TTK_CPU_AVX512 ? fma_avx512() : fma_avx2();
         limit_flops = rate > limit_flops ? rate : limit_flops;
+        rate = flags & TTK_CPU_AVX512_VNNI ? int8_vnni() : int8_avx2();
+        limit_int8 = rate > limit_int8 ? rate : limit_int8;
     }
     free(x);
 #else
@@ -203,13 +244,14 @@ static void measure_limits(unsigned flags)
 }
 
 /* ---- output ---- */
-static void report(const char *name, const char *shape, timing t, double bytes, double flops)
+/* limit: of the arithmetic, operations per second. */
+static void report_of(const char *name, const char *shape, timing t, double bytes, double flops, double limit)
 {
     double byte_rate = bytes / t.median;
     double flop_rate = flops / t.median;
     double spread = (t.slowest - t.fastest) / t.median;
     double byte_share = limit_bytes > 0.0 ? byte_rate / limit_bytes : 0.0;
-    double flop_share = limit_flops > 0.0 ? flop_rate / limit_flops : 0.0;
+    double flop_share = limit > 0.0 ? flop_rate / limit : 0.0;
     if (is_json) {
         printf(
             "{\"kernel\":\"%s\",\"shape\":\"%s\",\"median_s\":%.9g,\"min_s\":%.9g,\"spread\":%.4f,"
@@ -223,6 +265,11 @@ static void report(const char *name, const char *shape, timing t, double bytes, 
                flop_rate / 1e9, 100.0 * flop_share);
     }
     fflush(stdout);
+}
+
+static void report(const char *name, const char *shape, timing t, double bytes, double flops)
+{
+    report_of(name, shape, t, bytes, flops, limit_flops);
 }
 
 /* ---- products: weights of n_copies matrices, used in turn so that they do not stay in a cache
@@ -282,7 +329,15 @@ typedef struct quant_product {
     int64_t n_copies, turn;
     int64_t M, N, K;
     bool is_normal;
+    char *rows8; /* the same rows as int8 */
 } quant_product;
+
+static void call_act8_product(ttk_any_fn *fn, void *state)
+{
+    quant_product *p = state;
+    const void *w = p->weights + (size_t)(p->turn++ % p->n_copies) * p->matrix_bytes;
+    ((ttk_gemm_act8_fn *)fn)(p->y, p->N, p->rows8, ttk_act8_bytes(p->K), &p->format, w, p->M, p->N, p->K);
+}
 
 static void call_quant_product(ttk_any_fn *fn, void *state)
 {
@@ -351,10 +406,13 @@ static const struct {
 
 static void bench_quant_product(const ttk_row *row)
 {
-    static const int64_t batch[] = {1, 2, 4, 8, 32, 128};
-    bool is_ref = row->need == 0;
+    static const int64_t batch[] = {1, 2, 3, 4, 5, 6, 7, 8, 16, 32, 64, 128};
+    bool is_ref = row->need == 0, is_act8 = row->op == TTK_OP_gemm_act8;
     for (size_t f = 0; f < sizeof(quant_formats) / sizeof(quant_formats[0]); f++) {
         quant_product p = {.format = quant_formats[f].format, .is_normal = quant_formats[f].is_normal, .N = is_ref ? 128 : 1408, .K = 2048};
+        if (is_act8 && !ttk_can_act8(&p.format, p.K)) {
+            continue;
+        }
         p.matrix_bytes = ttk_packed_bytes(&p.format, p.N, p.K);
         p.n_copies = is_ref ? 1 : (int64_t)(STREAM_BYTES / p.matrix_bytes);
         p.weights = take((size_t)p.n_copies * p.matrix_bytes);
@@ -362,13 +420,17 @@ static void bench_quant_product(const ttk_row *row)
         int64_t max_rows = batch[sizeof(batch) / sizeof(batch[0]) - 1];
         p.x = take_floats(max_rows * p.K);
         p.y = take_floats(max_rows * p.N);
+        p.rows8 = take((size_t)max_rows * ttk_act8_bytes(p.K));
+        ttk.act8(p.rows8, ttk_act8_bytes(p.K), p.x, p.K, max_rows, p.K);
         for (size_t i = 0; i < sizeof(batch) / sizeof(batch[0]) && (!is_ref || i < 1); i++) {
             char shape[64];
             p.M = batch[i];
             snprintf(shape, sizeof(shape), "%s M %lld N %lld K %lld", quant_formats[f].name, (long long)p.M, (long long)p.N, (long long)p.K);
-            timing t = time_calls(call_quant_product, row->fn, &p);
-            report(row->name, shape, t, (double)p.matrix_bytes, 2.0 * (double)(p.M * p.N * p.K));
+            timing t = time_calls(is_act8 ? call_act8_product : call_quant_product, row->fn, &p);
+            report_of(row->name, shape, t, (double)p.matrix_bytes, 2.0 * (double)(p.M * p.N * p.K),
+                      is_act8 ? limit_int8 : limit_flops);
         }
+        free(p.rows8);
         free(p.weights);
         free(p.x);
         free(p.y);
@@ -473,6 +535,9 @@ static void call_rows(ttk_any_fn *fn, void *state)
         ((ttk_conv_silu_f32_fn *)fn)(s->y, taps, s->z, ROWS_N / 4, 4, ROWS_N / 4);
         break;
     }
+    case TTK_OP_act8:
+        ((ttk_act8_fn *)fn)(s->y, ttk_act8_bytes(ROWS_H), s->x, ROWS_H, ROWS_T, ROWS_H);
+        break;
     case TTK_OP_rope_f32:
         ((ttk_rope_f32_fn *)fn)(s->y, ROWS_N / HEAD_D, HEAD_D, HEAD_D, s->x, s->x + HEAD_D, false);
         break;
@@ -544,6 +609,7 @@ static void bench_rows(const ttk_row *row)
         [TTK_OP_pack_quant] = {2.125 * ROWS_N / 2.0, "Q8_0 N 32 K 1024"},
         [TTK_OP_unpack] = {2.125 * ROWS_N / 2.0, "Q8_0 N 32 K 1024"},
         [TTK_OP_quantize] = {5.0625 * ROWS_N, "Q8_0 N 16 K 2048"},
+        [TTK_OP_act8] = {5.5 * ROWS_N, "T 16 H 2048"},
         [TTK_OP_rmsnorm_f32] = {12.0 * ROWS_N, "T 16 H 2048"},
         [TTK_OP_layernorm_f32] = {12.0 * ROWS_N, "T 16 H 2048"},
         [TTK_OP_conv_silu_f32] = {9.0 * ROWS_N, "4 taps, n 8192"},
@@ -627,6 +693,8 @@ static bench_fn *const benches[TTK_OP_COUNT] = {
     [TTK_OP_pack_quant] = bench_rows,   [TTK_OP_unpack] = bench_rows,
     [TTK_OP_quantize] = bench_rows,
     [TTK_OP_gemm_quant] = bench_quant_product,
+    [TTK_OP_act8] = bench_rows,
+    [TTK_OP_gemm_act8] = bench_quant_product,
     [TTK_OP_layernorm_f32] = bench_rows,
     [TTK_OP_conv_silu_f32] = bench_rows, [TTK_OP_delta] = bench_delta,
 };
@@ -666,12 +734,12 @@ int main(int argc, char **argv)
     measure_limits(flags);
     if (is_json) {
         printf("{\"limit\":\"one "
-               "thread\",\"read_bytes_per_s\":%.6g,\"peak_flops\":%.6g,\"compiler\":\"%s\"}\n",
-               limit_bytes, limit_flops, __VERSION__);
+               "thread\",\"read_bytes_per_s\":%.6g,\"peak_flops\":%.6g,\"peak_int8\":%.6g,\"compiler\":\"%s\"}\n",
+               limit_bytes, limit_flops, limit_int8, __VERSION__);
     } else {
         printf(
-            "# one thread, compiler %s; limits measured here: reads %.2f GB/s, fma %.1f GFLOP/s\n",
-            __VERSION__, limit_bytes / 1e9, limit_flops / 1e9);
+            "# one thread, compiler %s; limits measured here: reads %.2f GB/s, fma %.1f GFLOP/s, int8 %.1f GOP/s\n",
+            __VERSION__, limit_bytes / 1e9, limit_flops / 1e9, limit_int8 / 1e9);
         printf("%-20s %-26s %11s %11s %6s %8s %5s %9s %5s\n", "kernel", "shape", "median us",
                "min us", "spread", "GB/s", "", "GFLOP/s", "");
     }

@@ -130,6 +130,34 @@ typedef void ttk_gemm_bf16_fn(float *y, int64_t ldy, const float *x, int64_t ldx
 typedef void ttk_gemm_quant_fn(float *y, int64_t ldy, const float *x, int64_t ldx, const ttk_format *format,
                                const void *panels, int64_t M, int64_t N, int64_t K);
 
+/* ---- rows rounded to int8, and their products ----
+ * A row x[K] in groups of TTK_ACT_GROUP inputs (the last may be shorter), G = ceil(K / TTK_ACT_GROUP). In memory, ttk_act8_bytes(K) bytes:
+ *   code[32 G] int8, 0 beyond K;   scale[G] f32;   sum[G] f32, of the group's codes;   half[2 G] f32, of each 16 of them
+ * With m the largest magnitude of a group: scale = m / 127 and code = the whole number nearest to x * (127 / m), ties to even, each operation
+ * rounded once (float). A group with m < 2^-100 has scale and codes 0; with an element that is not finite, scale NaN and codes 0. */
+enum { TTK_ACT_GROUP = 32 };
+static inline int64_t ttk_act8_groups(int64_t K)
+{
+    return (K + TTK_ACT_GROUP - 1) / TTK_ACT_GROUP;
+}
+static inline size_t ttk_act8_bytes(int64_t K)
+{
+    return (size_t)ttk_act8_groups(K) * (TTK_ACT_GROUP + 4 * sizeof(float));
+}
+/* rows[M], `stride` bytes (a multiple of 4, at least ttk_act8_bytes(K)) from one to the next, 4-byte aligned; x[M][ldx]. */
+typedef void ttk_act8_fn(void *rows, size_t stride, const float *x, int64_t ldx, int64_t M, int64_t K);
+
+/* Whether gemm_act8 takes such weights of K inputs: codes that are whole numbers (E2M1: halves of such) in one group, or in groups of 16 or a
+ * multiple of TTK_ACT_GROUP. */
+TTK_API bool ttk_can_act8(const ttk_format *format, int64_t K);
+/* Product of such rows with packed quantised weights. Inputs are cut into segments: where a group of the row or of the weights begins, one
+ * begins. For each segment in ascending order, with c the whole number of a code (twice the number of E2M1) less its zero, and s its row group's scale:
+ *   d = sum of code * c, exact;   acc = fmaf(w * s, (float)d, acc),   w = scale[n][g] (halved for E2M1)
+ * and with an offset:  acc = fmaf(offset[n][g], s * (float)(sum of code), acc)
+ * acc from +0; y[m][n] = acc; each product is rounded to float. Other rules as for gemm_quant. */
+typedef void ttk_gemm_act8_fn(float *y, int64_t ldy, const void *rows, size_t stride, const ttk_format *format, const void *panels,
+                              int64_t M, int64_t N, int64_t K);
+
 /* ---- the sum of 16 lanes ("lanes16") used by norms, q.k and softmax sums ----
  * lane[i mod 16] accumulates element i, i ascending, from +0 (squares and products by fmaf, plain values by +);
  * then lane[i] += lane[i+8] for i < 8, += lane[i+4] for i < 4, += lane[i+2] for i < 2, lane[0] + lane[1]. */
@@ -256,6 +284,8 @@ typedef enum ttk_op {
     TTK_OP_gemm_f32,
     TTK_OP_gemm_bf16,
     TTK_OP_gemm_quant,
+    TTK_OP_act8,
+    TTK_OP_gemm_act8,
     TTK_OP_rmsnorm_f32,
     TTK_OP_layernorm_f32,
     TTK_OP_rope_f32,
@@ -294,6 +324,8 @@ typedef struct ttk_table {
     ttk_gemm_f32_fn *gemm_f32;
     ttk_gemm_bf16_fn *gemm_bf16;
     ttk_gemm_quant_fn *gemm_quant;
+    ttk_act8_fn *act8;
+    ttk_gemm_act8_fn *gemm_act8;
     ttk_rmsnorm_f32_fn *rmsnorm_f32;
     ttk_layernorm_f32_fn *layernorm_f32;
     ttk_rope_f32_fn *rope_f32;

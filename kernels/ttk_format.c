@@ -1,7 +1,7 @@
 /* ttk_format.c - sizes and places of weights, unpacked and packed, in every format. */
 #include "ttk.h"
 #include "ttk_math.h"
-#include "ttk_quant.h"
+#include "ttk_act8.h"
 
 enum { LINE_BYTES = 64 };
 
@@ -168,4 +168,10 @@ size_t ttk_panel_bytes(const ttk_format *format, int64_t K)
 size_t ttk_packed_bytes(const ttk_format *format, int64_t N, int64_t K)
 {
     return ((size_t)N + TTK_PANEL - 1) / TTK_PANEL * ttk_panel_bytes(format, K);
+}
+
+bool ttk_can_act8(const ttk_format *format, int64_t K)
+{
+    const bool is_whole = format->code >= TTK_I8 && format->code != TTK_E4M3 && format->code != TTK_E8M0;
+    return is_whole && (format->group >= K || format->group == TTK_HALF_GROUP || format->group % TTK_ACT_GROUP == 0);
 }

@@ -11,6 +11,8 @@ ttk_quantize_fn ttk_quantize_ref, ttk_quantize_avx2;
 ttk_gemm_f32_fn ttk_gemm_f32_ref, ttk_gemm_f32_avx2, ttk_gemm_f32_avx512;
 ttk_gemm_bf16_fn ttk_gemm_bf16_ref, ttk_gemm_bf16_avx2, ttk_gemm_bf16_avx512;
 ttk_gemm_quant_fn ttk_gemm_quant_ref, ttk_gemm_quant_avx2, ttk_gemm_quant_avx512;
+ttk_act8_fn ttk_act8_ref, ttk_act8_avx2;
+ttk_gemm_act8_fn ttk_gemm_act8_ref, ttk_gemm_act8_avx2, ttk_gemm_act8_vnni;
 ttk_rmsnorm_f32_fn ttk_rmsnorm_f32_ref, ttk_rmsnorm_f32_avx2, ttk_rmsnorm_f32_avx512;
 ttk_layernorm_f32_fn ttk_layernorm_f32_ref, ttk_layernorm_f32_avx2, ttk_layernorm_f32_avx512;
 ttk_rope_f32_fn ttk_rope_f32_ref, ttk_rope_f32_avx2, ttk_rope_f32_avx512;

@@ -110,13 +110,13 @@ TTK_INLINE __m512i e4m3_pairs(__m512i bytes, bool is_odd)
 {
     const __m512i excess =
         _mm512_broadcast_i32x4(_mm_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 24, 17, 10, 7, 4, 3, 2, 1));
-    const int a_or_b_and_c = 0xf8; /* the truth table */
+    enum { A_OR_B_AND_C = 0xf8 }; /* the truth table */
     __m512i size = _mm512_and_si512(bytes, _mm512_set1_epi8(0x7f));
     __m512i less = _mm512_shuffle_epi8(excess, _mm512_adds_epu8(size, _mm512_set1_epi8(0x78)));
     size = _mm512_sub_epi8(_mm512_add_epi8(size, _mm512_set1_epi8(24)), less);
     __m512i pairs = _mm512_maddubs_epi16(size, _mm512_set1_epi16(is_odd ? 16 << 8 : 16));
     __m512i top = is_odd ? bytes : _mm512_slli_epi16(bytes, 8);
-    return _mm512_ternarylogic_epi32(pairs, top, _mm512_set1_epi16((short)0x8000), a_or_b_and_c);
+    return _mm512_ternarylogic_epi32(pairs, top, _mm512_set1_epi16((short)0x8000), A_OR_B_AND_C);
 }
 
 /* The numbers k = i of a quad, scaled as the way has it. `shift` is for WAY_ZERO. */
