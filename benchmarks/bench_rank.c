@@ -112,6 +112,9 @@ static void check_fit(const bench_rank *b, tt_world *world)
 void bench_rank_load(bench_rank *b, const char *path, tt_layout_params params, tt_world *world)
 {
     bench_must(tt_model_open(path, &b->model));
+    if (b->default_act) {
+        params.act = tt_load_default_act(b->model, params.weights);
+    }
     int *node_of_rank = nodes_of_ranks(b, world);
     params.n_ranks = b->size;
     params.node_of_rank = node_of_rank;

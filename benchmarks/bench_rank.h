@@ -19,6 +19,7 @@ typedef struct bench_rank {
     tt_progress progress; /* as asked */
     double deadline_s;
     tt_model *model;
+    bool default_act; /* the layout's `act` is the model's default */
     tt_layout *layout;
     tt_stream *compute;   /* of all lanes: one works at a time */
     tt_logits_hook *hook; /* of all engines; set before the first lane is opened */

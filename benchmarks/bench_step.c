@@ -43,7 +43,7 @@ typedef struct settings {
     const char *batch, *delays, *trace;
     int64_t prompt, block, rounds, warmup, seed, threads, dp, tp, ep, etp, chunk;
     double seconds, deadline_s;
-    int progress, wire, wire_back, kv;
+    int progress, weights, act, wire, wire_back, kv;
 } settings;
 
 #define AT(field) offsetof(settings, field)
@@ -78,6 +78,9 @@ static const tt_option options[] = {
      "prompt tokens per group and step"},
     {"progress", 0, TT_OPTION_ENUM, AT(progress), "auto", 0, 0, "auto|thread|polled|caller", "MODE",
      "who calls MPI"},
+    {"weights", 0, TT_OPTION_ENUM, AT(weights), "auto", 0, 0, "auto|f32|bf16|int8|int4|fp8", "FORMAT", "in memory"},
+    {"act", 0, TT_OPTION_ENUM, AT(act), "auto", 0, 0, "auto|f32|bf16|int8", "FORMAT",
+     "rows into products with quantised weights"},
     {"wire", 0, TT_OPTION_ENUM, AT(wire), "f32", 0, 0, "f32|bf16", "FORMAT", "rows to experts"},
     {"wire-back", 0, TT_OPTION_ENUM, AT(wire_back), "f32", 0, 0, "f32|bf16", "FORMAT", "results"},
     {"kv", 0, TT_OPTION_ENUM, AT(kv), "f32", 0, 0, "f32|bf16", "FORMAT", "cached keys and values"},
@@ -428,6 +431,8 @@ static tt_layout_params layout_params(const bench *b)
                               .max_batch = b->max_batch,
                               .prefill_chunk = b->s.chunk,
                               .context = b->context,
+                              .weights = (tt_weight_format)b->s.weights,
+                              .act = b->s.act == 0 ? TT_ACT_F32 : (tt_act)(b->s.act - 1), /* auto: bench_rank_load */
                               .wire = (tt_wire)b->s.wire,
                               .wire_back = (tt_wire)b->s.wire_back,
                               .kv = (tt_kv_format)b->s.kv};
@@ -633,6 +638,7 @@ static void run(bench *b, const char *path)
     if (b->s.read) {
         read_bytes_per_s = bench_rank_measure_read(&b->r, b->lane[0].b.world);
     }
+    b->r.default_act = b->s.act == 0;
     bench_rank_load(&b->r, path, layout_params(b), b->lane[0].b.world);
     bench_lane_load(&b->lane[0].b, &b->r);
     for (int i = 0; i < MAX_LANES && b->r.rank == 0; i++) {

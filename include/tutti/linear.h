@@ -11,6 +11,38 @@
 #include "tutti/stream.h"
 #include "ttk.h"
 
+/* How rows are rounded before products with quantised weights. */
+typedef enum tt_act { TT_ACT_F32, TT_ACT_BF16, TT_ACT_INT8 } tt_act;
+/* "f32" and so on. */
+TT_API const char *tt_act_name(tt_act act);
+
+/* Rows x[M][ldx] that go into products, and the same rounded: x8 as ttk_act8 has them, or NULL. */
+typedef struct tt_rows {
+    const float *x;
+    int64_t ldx;
+    const void *x8;
+    size_t stride; /* bytes from one row of x8 to the next */
+} tt_rows;
+static inline tt_rows tt_rows_plain(const float *x, int64_t ldx)
+{
+    return (tt_rows){x, ldx, NULL, 0};
+}
+/* From row m on. */
+static inline tt_rows tt_rows_from(const tt_rows *rows, int64_t m)
+{
+    return (tt_rows){rows->x + m * rows->ldx, rows->ldx,
+                     rows->x8 ? (const unsigned char *)rows->x8 + (size_t)m * rows->stride : NULL, rows->stride};
+}
+/* Bytes of the buffer that M rounded rows of K need; 0 for f32. */
+TT_API size_t tt_rows_bytes(tt_act act, int64_t M, int64_t K);
+/* M rows of K as `act` has them, in buffer[tt_rows_bytes(act, M, K)], 64-byte aligned: shared out over the stream (NULL: the caller alone). A row's
+ * result depends on that row only. */
+TT_API tt_rows tt_rows_round(tt_act act, tt_stream *compute, void *buffer, const float *x, int64_t ldx, int64_t M, int64_t K);
+/* The same for rows [begin, end) of such a buffer, for callers that are already inside a task. */
+TT_API void tt_rows_round_part(tt_act act, void *buffer, const float *x, int64_t ldx, int64_t begin, int64_t end, int64_t K);
+/* What tt_rows_round returns of a buffer that has been filled. */
+TT_API tt_rows tt_rows_in(tt_act act, const void *buffer, const float *x, int64_t ldx, int64_t K);
+
 /* Visible body: lives inside other structs; all-zero is an empty matrix (N = 0) that may be run and freed. */
 typedef struct tt_linear {
     ttk_format format; /* of the packed elements; never TTK_F16 */
@@ -31,11 +63,12 @@ static inline uint64_t tt_linear_bytes(const tt_linear *linear)
 {
     return linear->bytes + (linear->bias ? (uint64_t)linear->N * sizeof(float) : 0);
 }
-/* y[M][ldy] = x[M][ldx] w^T + bias. With compute NULL the caller does it alone. */
+/* y[M][ldy] = rows[M] w^T + bias. Quantised weights take the rows as int8 if there are such and the format can (ttk_can_act8). With compute NULL
+ * the caller does it alone. */
 TT_API void tt_linear_run(const tt_linear *linear, tt_stream *compute, const char *name, float *y, int64_t ldy,
-                          const float *x, int64_t ldx, int64_t M);
+                          const tt_rows *rows, int64_t M);
 /* The part of the same product that thread `thread_id` of `n_threads` does; for callers that are already inside a task. */
-TT_API void tt_linear_part(const tt_linear *linear, float *y, int64_t ldy, const float *x, int64_t ldx, int64_t M,
+TT_API void tt_linear_part(const tt_linear *linear, float *y, int64_t ldy, const tt_rows *rows, int64_t M,
                            int thread_id, int n_threads);
 /* One thread's block of a product: whole panels if there are enough for all threads, else one panel and a run of its rows. */
 typedef struct tt_tile {
@@ -46,7 +79,7 @@ TT_API tt_tile tt_linear_tile(int64_t panel_begin, int64_t panel_end, int64_t M,
 TT_API void tt_axpy_run(tt_stream *compute, const char *name, float *y, float scale, const float *x, int64_t n);
 TT_API void tt_add_run(tt_stream *compute, const char *name, float *y, const float *x, int64_t n);
 /* Panels [panel_begin, panel_end) of the product, for work queues. */
-TT_API void tt_linear_panels(const tt_linear *linear, float *y, int64_t ldy, const float *x, int64_t ldx, int64_t M,
+TT_API void tt_linear_panels(const tt_linear *linear, float *y, int64_t ldy, const tt_rows *rows, int64_t M,
                              int64_t panel_begin, int64_t panel_end);
 static inline int64_t tt_linear_n_panels(const tt_linear *linear)
 {

@@ -50,6 +50,8 @@ typedef struct tt_load_params {
 TT_API const char *tt_weights_name(tt_weight_format weights);
 /* Warns, once for all of them, if the format makes quantised matrices be rounded a second time. */
 TT_API void tt_load_warn_requantized(const tt_model *model, tt_weight_format weights);
+/* How rows are rounded by default: int8 for whole-number experts (a dense model's FFN), bf16 for those of FP8 and MXFP4, else f32. */
+TT_API tt_act tt_load_default_act(const tt_model *model, tt_weight_format weights);
 /* What a tensor is packed as: TT_WEIGHTS_AUTO keeps the numbers of the file exactly. */
 TT_API ttk_format tt_load_format(tt_weight_format weights, const tt_tensor *tensor);
 /* The same for a transposed target of these rows: block scales are kept where the rows begin at the border of a block or lie in

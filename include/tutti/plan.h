@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
+#include "tutti/linear.h"
 #include "tutti/model.h"
 #include "tutti/status.h"
 
@@ -47,6 +48,7 @@ typedef struct tt_layout_params {
     int64_t kv_memory_bytes; /* per rank; 0 = what max_batch * context needs */
     int n_handles;           /* exchange handles in flight; 0 = 3 */
     tt_weight_format weights;
+    tt_act act;              /* rows into products with quantised weights */
     tt_wire wire, wire_back;
     tt_kv_format kv;
     tt_replicate replicate;
@@ -75,6 +77,7 @@ typedef struct tt_layout {
     int64_t kv_pages;       /* per attention rank and layer set: pages of 16 tokens in its pool */
     int n_handles;
     tt_weight_format weights;
+    tt_act act;
     tt_wire wire, wire_back;
     tt_kv_format kv;
     tt_replicate replicate; /* tt_plan_settle decides what is AUTO */

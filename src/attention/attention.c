@@ -72,6 +72,8 @@ static void take_all(tt_attention *attention, tt_arena *arena)
 {
     const tt_layout *layout = attention->layout;
     int64_t T = layout->max_rows_group, pages = (layout->context + TTK_PAGE - 1) / TTK_PAGE;
+    const int64_t widest = most(most(attention->arch->H, attention->arch->q_rank), attention->heads_stride);
+    attention->rounded = tt_arena_take(arena, (int64_t)tt_rows_bytes(layout->act, T, widest), 1);
     take_attention(attention, arena);
     take_delta(attention, arena);
     attention->heads = tt_arena_take(arena, T * attention->heads_stride, sizeof(float));
@@ -283,18 +285,20 @@ tt_status tt_attention_forward(tt_attention *attention, int64_t layer, const tt_
     tt_span span = tt_span_begin(TT_PHASE_ATTENTION, "attention");
     index_rows(attention, layer, batch);
     uint64_t bytes_before = attention->kv_bytes_read;
+    const tt_rows in = tt_rows_round(attention->layout->act, attention->compute, attention->rounded, x, H, T, H);
     if (arch->layer[layer].mixer == TT_MIXER_DELTA) {
-        tti_delta_heads(attention, layer, batch, x);
+        tti_delta_heads(attention, layer, batch, &in);
     } else if (arch->attention == TT_ATTENTION_MLA) {
-        tti_mla_heads(attention, layer, batch, x);
+        tti_mla_heads(attention, layer, batch, &in);
     } else {
-        tti_gqa_heads(attention, layer, batch, x);
+        tti_gqa_heads(attention, layer, batch, &in);
     }
     TT_TRY(tt_gather_exec(attention->gather, attention->heads, heads_row, head_rect, TT_GATHER_ALL,
                           attention->compute));
     const tt_linear *o = &attention->layer[layer].o;
-    tt_linear_run(o, attention->compute, "o", y + out_rect[attention->role->tp_id].col, H,
-                  attention->heads, heads_row, T);
+    const tt_rows heads = tt_rows_round(attention->layout->act, attention->compute, attention->rounded, attention->heads,
+                                        heads_row, T, o->K);
+    tt_linear_run(o, attention->compute, "o", y + out_rect[attention->role->tp_id].col, H, &heads, T);
     TT_TRY(tt_gather_exec(attention->gather, y, H, out_rect, TT_GATHER_ALL, attention->compute));
     tt_span_end(&span, attention->weight_bytes / (uint64_t)arch->L +
                            (attention->kv_bytes_read - bytes_before));

@@ -69,6 +69,7 @@ struct tt_attention {
     tti_vector query_scale;     /* [context]; of layers with scale_queries */
     /* step work, sized for max_rows_group rows */
     tt_arena arena;
+    void *rounded;              /* [T] rows of a product's inputs as the layout's `act` has them */
     float *q, *k, *v;           /* [T][row of q], [T][row of k], [T][n_kv * D] */
     float *gate;                /* GQA: [T][n_heads * D] */
     float *q_low;               /* MLA: [T][q_rank] */
@@ -115,9 +116,9 @@ tt_status tti_attention_make_tables(tt_attention *attention);
 tt_status tti_attention_agree_on_tables(tt_attention *attention);
 
 /* ---- one file per kind of mixer: from normed rows x[T][H] to this rank's columns of heads[T][..] ---- */
-void tti_gqa_heads(tt_attention *attention, int64_t layer, const tt_batch *batch, const float *x);
-void tti_mla_heads(tt_attention *attention, int64_t layer, const tt_batch *batch, const float *x);
-void tti_delta_heads(tt_attention *attention, int64_t layer, const tt_batch *batch, const float *x);
+void tti_gqa_heads(tt_attention *attention, int64_t layer, const tt_batch *batch, const tt_rows *x);
+void tti_mla_heads(tt_attention *attention, int64_t layer, const tt_batch *batch, const tt_rows *x);
+void tti_delta_heads(tt_attention *attention, int64_t layer, const tt_batch *batch, const tt_rows *x);
 
 /* Cosines and sines of the position of row t of the batch, from the table that its sequence uses. */
 typedef struct tti_rotary {

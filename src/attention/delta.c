@@ -177,7 +177,7 @@ static void finish_part(void *arg, int thread_id, int n_threads)
     }
 }
 
-void tti_delta_heads(tt_attention *attention, int64_t layer_id, const tt_batch *batch, const float *x)
+void tti_delta_heads(tt_attention *attention, int64_t layer_id, const tt_batch *batch, const tt_rows *x)
 {
     const tt_arch *arch = attention->arch;
     const tt_delta *delta = &arch->delta;
@@ -199,12 +199,12 @@ void tti_delta_heads(tt_attention *attention, int64_t layer_id, const tt_batch *
     static const char *const name[] = {"delta q", "delta k", "delta v"};
     float *to = attention->mixed;
     for (int i = 0; i < 3; i++) {
-        tt_linear_run(part[i], attention->compute, name[i], to, channels, x, arch->H, T);
+        tt_linear_run(part[i], attention->compute, name[i], to, channels, x, T);
         to += part[i]->N;
     }
-    tt_linear_run(&layer->gate, attention->compute, "delta z", attention->z, layer->gate.N, x, arch->H, T);
-    tt_linear_run(&layer->beta, attention->compute, "delta beta", attention->beta, task.n_values, x, arch->H, T);
-    tt_linear_run(&layer->decay, attention->compute, "delta decay", attention->decay, task.n_values, x, arch->H, T);
+    tt_linear_run(&layer->gate, attention->compute, "delta z", attention->z, layer->gate.N, x, T);
+    tt_linear_run(&layer->beta, attention->compute, "delta beta", attention->beta, task.n_values, x, T);
+    tt_linear_run(&layer->decay, attention->compute, "delta decay", attention->decay, task.n_values, x, T);
     tt_stream_run(attention->compute, "delta convolution", convolve_part, &task);
     tt_stream_run(attention->compute, "delta recurrence", recur_part, &task);
     tt_stream_run(attention->compute, "delta output", finish_part, &task);

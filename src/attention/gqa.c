@@ -145,7 +145,7 @@ static void attend(tt_attention *attention, const prepare_task *task)
     tti_attend_rows(attention, task->batch, &job);
 }
 
-void tti_gqa_heads(tt_attention *attention, int64_t layer_id, const tt_batch *batch, const float *x)
+void tti_gqa_heads(tt_attention *attention, int64_t layer_id, const tt_batch *batch, const tt_rows *x)
 {
     const tt_arch *arch = attention->arch;
     const tti_attention_layer *layer = &attention->layer[layer_id];
@@ -153,13 +153,13 @@ void tti_gqa_heads(tt_attention *attention, int64_t layer_id, const tt_batch *ba
     bool whole = tti_norm_is_whole(arch, layer_id);
     prepare_task task = {attention, layer_id, batch, whole, whole ? attention->role->head_begin : 0,
                          whole ? attention->role->kv_begin : 0};
-    tt_linear_run(&layer->q, attention->compute, "q", attention->q, layer->q.N, x, arch->H, T);
-    tt_linear_run(&layer->k, attention->compute, "k", attention->k, layer->k.N, x, arch->H, T);
-    tt_linear_run(&layer->v, attention->compute, "v", attention->v, layer->v.N, x, arch->H, T);
+    tt_linear_run(&layer->q, attention->compute, "q", attention->q, layer->q.N, x, T);
+    tt_linear_run(&layer->k, attention->compute, "k", attention->k, layer->k.N, x, T);
+    tt_linear_run(&layer->v, attention->compute, "v", attention->v, layer->v.N, x, T);
     tt_stream_run(attention->compute, "rotate and store", prepare_part, &task);
     attend(attention, &task);
     if (arch->attention_gate) {
-        tt_linear_run(&layer->gate, attention->compute, "gate", attention->gate, layer->gate.N, x, arch->H, T);
+        tt_linear_run(&layer->gate, attention->compute, "gate", attention->gate, layer->gate.N, x, T);
         tt_stream_run(attention->compute, "gate heads", gate_part, &task);
     }
 }

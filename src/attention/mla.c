@@ -64,8 +64,8 @@ static void absorb_query_part(void *arg, int thread_id, int n_threads)
         int64_t n = end - begin < T - t ? end - begin : T - t;
         const float *q = attention->q + t * attention->q_width + h * q_head;
         float *full = attention->q_full + t * full_row + h * attention->key_width;
-        tt_linear_part(&attention->layer[task->layer].wk[h], full, full_row, q, attention->q_width,
-                       n, 0, 1);
+        const tt_rows rows = tt_rows_plain(q, attention->q_width); /* the latent products stay in f32 */
+        tt_linear_part(&attention->layer[task->layer].wk[h], full, full_row, &rows, n, 0, 1);
         for (int64_t i = 0; i < n; i++) {
             float *rotary = full + i * full_row + arch->kv_rank;
             memcpy(rotary, q + i * attention->q_width + arch->nope_dim,
@@ -91,33 +91,34 @@ static void expand_value_part(void *arg, int thread_id, int n_threads)
     while (begin < end) {
         int64_t h = begin / T, t = begin % T;
         int64_t n = end - begin < T - t ? end - begin : T - t;
+        const tt_rows rows = tt_rows_plain(attention->o_low + t * low_row + h * arch->kv_rank, low_row);
         tt_linear_part(&attention->layer[task->layer].wv[h],
                        attention->heads + t * heads_row +
                            (attention->role->head_begin + h) * arch->v_dim,
-                       heads_row, attention->o_low + t * low_row + h * arch->kv_rank, low_row, n, 0,
-                       1);
+                       heads_row, &rows, n, 0, 1);
         begin += n;
     }
 }
 
-void tti_mla_heads(tt_attention *attention, int64_t layer_id, const tt_batch *batch, const float *x)
+void tti_mla_heads(tt_attention *attention, int64_t layer_id, const tt_batch *batch, const tt_rows *x)
 {
     const tt_arch *arch = attention->arch;
     const tti_attention_layer *layer = &attention->layer[layer_id];
     int64_t T = batch->T;
     mla_task task = {attention, layer_id, batch};
+    tt_linear_run(&layer->kv_a, attention->compute, "kv_a", attention->latent,
+                  attention->key_width, x, T);
     if (arch->q_rank > 0) {
         tt_linear_run(&layer->q_a, attention->compute, "q_a", attention->q_low, arch->q_rank, x,
-                      arch->H, T);
+                      T);
         tt_stream_run(attention->compute, "query norm", query_norm_part, &task);
-        tt_linear_run(&layer->q_b, attention->compute, "q_b", attention->q, attention->q_width,
-                      attention->q_low, arch->q_rank, T);
+        tt_rows low = tt_rows_round(attention->layout->act, attention->compute, attention->rounded, attention->q_low,
+                                    arch->q_rank, T, arch->q_rank);
+        tt_linear_run(&layer->q_b, attention->compute, "q_b", attention->q, attention->q_width, &low, T);
     } else {
         tt_linear_run(&layer->q, attention->compute, "q", attention->q, attention->q_width, x,
-                      arch->H, T);
+                      T);
     }
-    tt_linear_run(&layer->kv_a, attention->compute, "kv_a", attention->latent,
-                  attention->key_width, x, arch->H, T);
     tt_stream_run(attention->compute, "store latent", latent_part, &task);
     tt_stream_run(attention->compute, "absorb query", absorb_query_part, &task);
 

@@ -39,10 +39,90 @@ void tt_linear_fini(tt_linear *linear)
     memset(linear, 0, sizeof(*linear));
 }
 
-/* Panels [panel_begin, panel_end) for rows [row, row + M). */
-static void run_block(const tt_linear *linear, float *y, int64_t ldy, const float *x, int64_t ldx,
-                      int64_t M, int64_t panel_begin, int64_t panel_end)
+/* ---- rows ---- */
+
+const char *tt_act_name(tt_act act)
 {
+    static const char *const names[] = {"f32", "bf16", "int8"};
+    return names[act];
+}
+
+/* Bytes from one rounded row to the next. */
+static size_t row_stride(tt_act act, int64_t K)
+{
+    size_t bytes = act == TT_ACT_INT8 ? ttk_act8_bytes(K) : act == TT_ACT_BF16 ? (size_t)K * sizeof(float) : 0;
+    return (bytes + TT_CACHE_LINE - 1) / TT_CACHE_LINE * TT_CACHE_LINE;
+}
+
+size_t tt_rows_bytes(tt_act act, int64_t M, int64_t K)
+{
+    return (size_t)M * row_stride(act, K);
+}
+
+void tt_rows_round_part(tt_act act, void *buffer, const float *x, int64_t ldx, int64_t begin, int64_t end, int64_t K)
+{
+    const size_t stride = row_stride(act, K);
+    unsigned char *to = (unsigned char *)buffer + (size_t)begin * stride;
+    if (act == TT_ACT_INT8) {
+        ttk.act8(to, stride, x + begin * ldx, ldx, end - begin, K);
+    }
+    for (int64_t m = begin; act == TT_ACT_BF16 && m < end; m++, to += stride) {
+        ttk_bf16 some[256];
+        for (int64_t k = 0, n; k < K; k += n) {
+            n = K - k < 256 ? K - k : 256;
+            ttk.f32_to_bf16(some, x + m * ldx + k, n);
+            ttk.bf16_to_f32((float *)(void *)to + k, some, n);
+        }
+    }
+}
+
+tt_rows tt_rows_in(tt_act act, const void *buffer, const float *x, int64_t ldx, int64_t K)
+{
+    const size_t stride = row_stride(act, K);
+    switch (act) {
+    case TT_ACT_INT8:
+        return (tt_rows){x, ldx, buffer, stride};
+    case TT_ACT_BF16:
+        return tt_rows_plain(buffer, (int64_t)(stride / sizeof(float)));
+    default:
+        return tt_rows_plain(x, ldx);
+    }
+}
+
+typedef struct round_task {
+    tt_act act;
+    void *buffer;
+    const float *x;
+    int64_t ldx, M, K;
+} round_task;
+
+static void round_part(void *arg, int thread_id, int n_threads)
+{
+    const round_task *task = arg;
+    int64_t begin, end;
+    tt_split(task->M, n_threads, thread_id, &begin, &end);
+    tt_rows_round_part(task->act, task->buffer, task->x, task->ldx, begin, end, task->K);
+}
+
+tt_rows tt_rows_round(tt_act act, tt_stream *compute, void *buffer, const float *x, int64_t ldx, int64_t M, int64_t K)
+{
+    round_task task = {act, buffer, x, ldx, M, K};
+    if (act != TT_ACT_F32 && compute && M > 1) {
+        tt_stream_run(compute, "round rows", round_part, &task);
+    } else if (act != TT_ACT_F32) {
+        round_part(&task, 0, 1);
+    }
+    return tt_rows_in(act, buffer, x, ldx, K);
+}
+
+/* ---- products ---- */
+
+/* Panels [panel_begin, panel_end). */
+static void run_block(const tt_linear *linear, float *y, int64_t ldy, const tt_rows *rows, int64_t M,
+                      int64_t panel_begin, int64_t panel_end)
+{
+    const float *x = rows->x;
+    const int64_t ldx = rows->ldx;
     int64_t n_begin = panel_begin * TTK_PANEL;
     int64_t n_end = panel_end * TTK_PANEL < linear->N ? panel_end * TTK_PANEL : linear->N;
     if (n_end <= n_begin || M <= 0) {
@@ -54,6 +134,9 @@ static void run_block(const tt_linear *linear, float *y, int64_t ldy, const floa
         ttk.gemm_bf16(y + n_begin, ldy, x, ldx, panels, M, n_end - n_begin, linear->K);
     } else if (linear->format.code == TTK_F32) {
         ttk.gemm_f32(y + n_begin, ldy, x, ldx, panels, M, n_end - n_begin, linear->K);
+    } else if (rows->x8 && ttk_can_act8(&linear->format, linear->K)) {
+        ttk.gemm_act8(y + n_begin, ldy, rows->x8, rows->stride, &linear->format, panels, M,
+                      n_end - n_begin, linear->K);
     } else {
         ttk.gemm_quant(y + n_begin, ldy, x, ldx, &linear->format, panels, M, n_end - n_begin,
                        linear->K);
@@ -65,10 +148,10 @@ static void run_block(const tt_linear *linear, float *y, int64_t ldy, const floa
     }
 }
 
-void tt_linear_panels(const tt_linear *linear, float *y, int64_t ldy, const float *x, int64_t ldx,
-                      int64_t M, int64_t panel_begin, int64_t panel_end)
+void tt_linear_panels(const tt_linear *linear, float *y, int64_t ldy, const tt_rows *rows, int64_t M,
+                      int64_t panel_begin, int64_t panel_end)
 {
-    run_block(linear, y, ldy, x, ldx, M, panel_begin, panel_end);
+    run_block(linear, y, ldy, rows, M, panel_begin, panel_end);
 }
 
 tt_tile tt_linear_tile(int64_t panel_begin, int64_t panel_end, int64_t M, int thread_id,
@@ -95,34 +178,33 @@ tt_tile tt_linear_tile(int64_t panel_begin, int64_t panel_end, int64_t M, int th
     return tile;
 }
 
-void tt_linear_part(const tt_linear *linear, float *y, int64_t ldy, const float *x, int64_t ldx,
-                    int64_t M, int thread_id, int n_threads)
+void tt_linear_part(const tt_linear *linear, float *y, int64_t ldy, const tt_rows *rows, int64_t M,
+                    int thread_id, int n_threads)
 {
     tt_tile tile = tt_linear_tile(0, tt_linear_n_panels(linear), M, thread_id, n_threads);
-    run_block(linear, y + tile.row_begin * ldy, ldy, x + tile.row_begin * ldx, ldx,
-              tile.row_end - tile.row_begin, tile.panel_begin, tile.panel_end);
+    tt_rows part = tt_rows_from(rows, tile.row_begin);
+    run_block(linear, y + tile.row_begin * ldy, ldy, &part, tile.row_end - tile.row_begin,
+              tile.panel_begin, tile.panel_end);
 }
 
 typedef struct run_task {
     const tt_linear *linear;
     float *y;
     int64_t ldy;
-    const float *x;
-    int64_t ldx;
+    const tt_rows *rows;
     int64_t M;
 } run_task;
 
 static void run_part(void *arg, int thread_id, int n_threads)
 {
     const run_task *task = arg;
-    tt_linear_part(task->linear, task->y, task->ldy, task->x, task->ldx, task->M, thread_id,
-                   n_threads);
+    tt_linear_part(task->linear, task->y, task->ldy, task->rows, task->M, thread_id, n_threads);
 }
 
 void tt_linear_run(const tt_linear *linear, tt_stream *compute, const char *name, float *y,
-                   int64_t ldy, const float *x, int64_t ldx, int64_t M)
+                   int64_t ldy, const tt_rows *rows, int64_t M)
 {
-    run_task task = {linear, y, ldy, x, ldx, M};
+    run_task task = {linear, y, ldy, rows, M};
     if (compute) {
         tt_stream_run(compute, name, run_part, &task);
     } else {

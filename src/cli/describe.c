@@ -54,7 +54,13 @@ json_t *tti_cli_memory_json(const tt_rank_memory *m)
                      (json_int_t)m->total_bytes);
 }
 
-tt_layout_params tti_cli_layout_params(const tti_cli_options *options)
+/* Of the choices of options.c. */
+static tt_act act_of(const tti_cli_options *options, const tt_model *model)
+{
+    return options->act == 0 ? tt_load_default_act(model, (tt_weight_format)options->weights) : (tt_act)(options->act - 1);
+}
+
+tt_layout_params tti_cli_layout_params(const tti_cli_options *options, const tt_model *model)
 {
     tt_layout_params params = {
         .dp = (int)options->dp,
@@ -67,6 +73,7 @@ tt_layout_params tti_cli_layout_params(const tti_cli_options *options)
         .context = options->context,
         .kv_memory_bytes = options->kv_memory,
         .weights = (tt_weight_format)options->weights,
+        .act = act_of(options, model),
         .wire = (tt_wire)options->wire,
         .wire_back = (tt_wire)options->wire_back,
         .kv = (tt_kv_format)options->kv,
@@ -75,7 +82,7 @@ tt_layout_params tti_cli_layout_params(const tti_cli_options *options)
     return params;
 }
 
-tt_status tti_cli_plan_layout(const tti_cli_options *options, const tt_arch *arch,
+tt_status tti_cli_plan_layout(const tti_cli_options *options, const tt_model *model,
                               tt_layout **layout_out)
 {
     TT_CHECK(options->nodes <= options->ranks, TT_ERR_USAGE,
@@ -93,7 +100,7 @@ tt_status tti_cli_plan_layout(const tti_cli_options *options, const tt_arch *arc
             node_of_rank[r] = node;
         }
     }
-    tt_layout_params params = tti_cli_layout_params(options);
+    tt_layout_params params = tti_cli_layout_params(options, model);
     params.n_ranks = (int)options->ranks;
     params.node_of_rank = node_of_rank;
     if (options->batch > 0) {
@@ -101,7 +108,7 @@ tt_status tti_cli_plan_layout(const tti_cli_options *options, const tt_arch *arc
     } else if (params.max_batch == 0) {
         params.max_batch = 1;
     }
-    tt_status status = tt_layout_create(arch, &params, layout_out);
+    tt_status status = tt_layout_create(tt_model_arch(model), &params, layout_out);
     free(node_of_rank);
     return status;
 }
@@ -150,7 +157,7 @@ json_t *tti_cli_layout_json(const tt_layout *layout)
         layout->n_ranks, "nodes", layout->n_nodes, "dp", layout->dp, "tp", layout->tp, "ep",
         layout->n_groups * layout->etp, "etp", layout->etp, "context", (json_int_t)layout->context,
         "max_batch", (json_int_t)layout->max_batch, "prefill_chunk",
-        (json_int_t)layout->prefill_chunk, "weights", tt_weights_name(layout->weights), "act", "f32",
+        (json_int_t)layout->prefill_chunk, "weights", tt_weights_name(layout->weights), "act", tt_act_name(layout->act),
         "wire", wires[layout->wire], "wire_back", wires[layout->wire_back], "kv", kvs[layout->kv],
         "replicate", tt_replicate_name(layout->replicate), "kernels", ttk_set_name(), "why", layout->why);
 }

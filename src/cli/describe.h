@@ -15,10 +15,10 @@ json_t *tti_cli_memory_json(const tt_rank_memory *memory);
 
 /* Fills the layout parameters that the options give; n_ranks, node_of_rank, max_batch and context
  * are the caller's. */
-tt_layout_params tti_cli_layout_params(const tti_cli_options *options);
+tt_layout_params tti_cli_layout_params(const tti_cli_options *options, const tt_model *model);
 /* The layout that --ranks, --nodes, --batch and the layout options ask for; ranks are dealt to nodes in blocks.
  * Errors: TT_ERR_USAGE, those of tt_layout_create. */
-tt_status tti_cli_plan_layout(const tti_cli_options *options, const tt_arch *arch,
+tt_status tti_cli_plan_layout(const tti_cli_options *options, const tt_model *model,
                               tt_layout **layout_out);
 /* Decides what of the layout depends on --memory (0 = not known) and checks that all fits; why: tt_plan_settle's line. Errors: TT_ERR_FIT. */
 tt_status tti_cli_plan_settle(const tti_cli_options *options, const tt_model *model,

@@ -149,9 +149,9 @@ static void print_formats(const tti_cli_session *session, const tti_cli_work *w,
     const tt_layout *layout = session->layout;
     fprintf(stderr, "layout   %s\n", layout->why);
     fprintf(stderr,
-            "formats  weights %s, act f32, wire %s, back %s, kv %s; kernels %s (%s), %lld "
+            "formats  weights %s, act %s, wire %s, back %s, kv %s; kernels %s (%s), %lld "
             "thread%s a rank\n",
-            layout->weights == TT_WEIGHTS_AUTO ? "as the checkpoint" : tt_weights_name(layout->weights), formats[layout->wire], formats[layout->wire_back],
+            layout->weights == TT_WEIGHTS_AUTO ? "as the checkpoint" : tt_weights_name(layout->weights), tt_act_name(layout->act), formats[layout->wire], formats[layout->wire_back],
             formats[layout->kv], ttk_set_name(), ttk.isa, (long long)of_rank[0].n_threads,
             plural(of_rank[0].n_threads));
     if (w->sampled) {

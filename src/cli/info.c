@@ -74,7 +74,7 @@ static tt_status model_json(const tti_cli_options *options, const char *path, js
     const tt_arch *arch = tt_model_arch(model);
     tt_layout *layout = NULL;
     json_t *ranks = NULL;
-    tt_status status = tti_cli_plan_layout(options, arch, &layout);
+    tt_status status = tti_cli_plan_layout(options, model, &layout);
     if (status == TT_OK) {
         char why[TT_STATUS_MESSAGE_BYTES];
         status = tti_cli_plan_settle(options, model, layout, why);

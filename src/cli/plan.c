@@ -76,7 +76,7 @@ static tt_status plan(const tti_cli_options *options, const char *path)
     tt_model *model = NULL;
     TT_TRY(tt_model_open(path, &model));
     tt_layout *layout = NULL;
-    tt_status status = tti_cli_plan_layout(options, tt_model_arch(model), &layout);
+    tt_status status = tti_cli_plan_layout(options, model, &layout);
     if (status == TT_OK) {
         status = plan_layout(options, model, layout);
     }

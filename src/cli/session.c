@@ -65,8 +65,8 @@ static tt_status check_options_equal(tti_cli_session *session, const tt_layout_p
              p->dp, p->tp, p->ep, p->etp, p->split ? p->split : "-", (int)p->weights, (int)p->wire,
              (int)p->wire_back, (int)p->kv, (long long)session->options->context,
              (long long)p->kv_memory_bytes, (long long)session->options->max_batch,
-             (long long)p->prefill_chunk, session->options->act, ttk_set_name(),
-             session->options->deadline_s, (int)p->replicate);
+             (long long)p->prefill_chunk, (int)p->act, ttk_set_name(), session->options->deadline_s,
+             (int)p->replicate);
     return tt_world_check_equal(session->launch->world, "the options and the kernel set", text,
                                 sizeof(text));
 }
@@ -110,7 +110,7 @@ static tt_status settle_memory(tti_cli_session *session)
 static tt_status make_layout(tti_cli_session *session, const tti_cli_needs *needs)
 {
     tti_cli_launch *launch = session->launch;
-    tt_layout_params params = tti_cli_layout_params(session->options);
+    tt_layout_params params = tti_cli_layout_params(session->options, session->model);
     params.n_ranks = launch->size;
     if (params.max_batch == 0) {
         params.max_batch =

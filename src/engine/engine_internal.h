@@ -127,6 +127,7 @@ struct tt_engine {
     tt_arena arena;
     float *x, *h, *y;      /* [max_rows_group][H] */
     float *head_x;         /* [TTI_HEAD_ROWS][H] */
+    void *head_rounded;    /* the same as the layout's `act` has them */
     float *logits;         /* [TTI_HEAD_ROWS][V] */
     int32_t *head_token;   /* [max_rows_group] */
     double *head_nll;      /* [TTI_HEAD_ROWS] */

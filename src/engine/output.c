@@ -75,8 +75,9 @@ static tt_status make_logits(tt_engine *engine, const block_task *task)
     tt_span span = tt_span_begin(TT_PHASE_HEAD, "head");
     block_task copy = *task;
     tt_stream_run(engine->compute, "final norm", norm_part, &copy);
-    tt_linear_run(&engine->head, engine->compute, "head", engine->logits + engine->head_begin, V,
-                  engine->head_x, engine->arch->H, task->n);
+    const int64_t H = engine->arch->H;
+    const tt_rows rows = tt_rows_round(layout->act, engine->compute, engine->head_rounded, engine->head_x, H, task->n, H);
+    tt_linear_run(&engine->head, engine->compute, "head", engine->logits + engine->head_begin, V, &rows, task->n);
     TT_TRY(tt_gather_exec(engine->row_gather, engine->logits, V, rect, 0, engine->compute));
     engine->trunk_bytes_read += tt_linear_bytes(&engine->head);
     tt_span_end(&span, tt_linear_bytes(&engine->head));

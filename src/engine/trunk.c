@@ -63,6 +63,7 @@ static void take_all(tt_engine *engine, tt_arena *arena)
     engine->h = tt_arena_take(arena, T * engine->arch->H, sizeof(float));
     engine->y = tt_arena_take(arena, T * engine->arch->H, sizeof(float));
     engine->head_x = tt_arena_take(arena, head_rows * engine->arch->H, sizeof(float));
+    engine->head_rounded = tt_arena_take(arena, (int64_t)tt_rows_bytes(engine->layout->act, head_rows, engine->arch->H), 1);
     /* Rank 0 also receives logits here, one row at a time. */
     engine->logits = tt_arena_take(arena, (head_rows > 0 ? head_rows : 1) * V, sizeof(float));
     engine->head_token = tt_arena_take(arena, T, sizeof(int32_t));

@@ -102,6 +102,22 @@ ttk_unpacked tti_requantize(const ttk_format *to, const ttk_format *from, const 
 
 /* ---- what is said of it ---- */
 
+tt_act tt_load_default_act(const tt_model *model, tt_weight_format weights)
+{
+    for (int64_t layer = 0; layer < model->arch.L; layer++) {
+        const bool is_moe = model->arch.layer[layer].is_moe;
+        if (is_moe || model->arch.E == 0) {
+            tt_tensor tensor = tt_model_tensor(model, is_moe ? TT_ROLE_EXPERT_GATE : TT_ROLE_GATE, layer, 0);
+            ttk_format format = tt_load_format(weights, &tensor);
+            return ttk_format_is_plain(&format)                             ? TT_ACT_F32
+                   : format.code == TTK_E4M3 || format.code == TTK_E2M1 ? TT_ACT_BF16
+                   : ttk_can_act8(&format, tensor.cols)                     ? TT_ACT_INT8
+                                                                            : TT_ACT_F32;
+        }
+    }
+    return TT_ACT_F32;
+}
+
 void tt_load_warn_requantized(const tt_model *model, tt_weight_format weights)
 {
     const char *first = NULL;

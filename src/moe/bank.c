@@ -97,7 +97,11 @@ static void take_all(tt_moe *moe, tt_arena *arena, bool has_moe, bool has_dense)
     int64_t dense_floats = has_dense && attends ? layout->max_rows_group * moe->arch->F_dense : 0;
     moe->dense_gate = tt_arena_take(arena, dense_floats, sizeof(float));
     moe->dense_up = tt_arena_take(arena, dense_floats, sizeof(float));
+    const tt_act act = layout->act;
+    int64_t dense_width = moe->arch->F_dense > moe->H ? moe->arch->F_dense : moe->H;
+    moe->dense_rounded = tt_arena_take(arena, has_dense && attends ? (int64_t)tt_rows_bytes(act, layout->max_rows_group, dense_width) : 0, 1);
     int64_t rows = has_moe && serves ? moe->job_rows : 0;
+    moe->job_rounded = tt_arena_take(arena, (int64_t)tt_rows_bytes(act, rows, moe->H > moe->F ? moe->H : moe->F), 1);
     moe->job = tt_arena_take(arena, moe->max_groups, sizeof(tti_moe_job));
     moe->job_x = tt_arena_take(arena, rows * moe->H, sizeof(float));
     moe->job_gate = tt_arena_take(arena, rows * moe->F, sizeof(float));
@@ -110,6 +114,8 @@ static void take_all(tt_moe *moe, tt_arena *arena, bool has_moe, bool has_dense)
         flight->shared_inner = tt_arena_take(arena, T * F_shared, sizeof(float));
         flight->shared_up = tt_arena_take(arena, T * F_shared, sizeof(float));
         flight->shared_out = tt_arena_take(arena, F_shared ? T * moe->H : 0, sizeof(float));
+        flight->shared_x8 = tt_arena_take(arena, F_shared ? (int64_t)tt_rows_bytes(act, T, moe->H) : 0, 1);
+        flight->shared_inner8 = tt_arena_take(arena, (int64_t)tt_rows_bytes(act, T, F_shared), 1);
         flight->shared_weight = tt_arena_take(arena, moe->arch->shared_gate ? T : 0, sizeof(float));
         flight->group = tt_arena_take(arena, moe->max_groups, sizeof(tt_exchange_rows));
         flight->chosen = tt_arena_take(arena, moe->max_groups, sizeof(tt_exchange_rows));

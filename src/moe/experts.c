@@ -85,6 +85,8 @@ static void gather_row(expert_pass *pass, const tt_exchange_rows *group, int32_t
     for (int64_t h = 0; group->weight && h < pass->moe->H; h++) {
         x[h] *= group->weight[i];
     }
+    tt_rows_round_part(pass->moe->layout->act, pass->moe->job_rounded, pass->moe->job_x, pass->moe->H, row, row + 1,
+                       pass->moe->H);
 }
 
 static void gather_part(void *arg, int thread_id, int n_threads)
@@ -112,6 +114,9 @@ static void product_part(void *arg, int thread_id, int n_threads)
     expert_pass *pass = arg;
     tt_moe *moe = pass->moe;
     bool polls = tt_world_progress_mode(moe->world) == TT_PROGRESS_POLLED;
+    const tt_rows all = pass->is_down
+                            ? tt_rows_in(moe->layout->act, moe->job_rounded, moe->job_gate, moe->F, moe->F)
+                            : tt_rows_in(moe->layout->act, moe->job_rounded, moe->job_x, moe->H, moe->H);
     int64_t j = 0, first_unit = 0;
     for (;;) {
         int64_t unit = atomic_fetch_add_explicit(&pass->next_unit, 1, memory_order_relaxed);
@@ -129,13 +134,12 @@ static void product_part(void *arg, int thread_id, int n_threads)
         }
         int64_t panel = unit - first_unit, row = moe->job[j].row, n = moe->job[j].n;
         int64_t h_part = moe->part.h_end - moe->part.h_begin;
-        float *inner = moe->job_gate + row * moe->F;
+        const tt_rows rows = tt_rows_from(&all, row);
         if (pass->is_down) {
-            tt_linear_panels(&ffn->down, moe->job_y + row * h_part, h_part, inner, moe->F, n, panel,
-                             panel + 1);
+            tt_linear_panels(&ffn->down, moe->job_y + row * h_part, h_part, &rows, n, panel, panel + 1);
         } else {
-            tti_ffn_inner(ffn, inner + moe->part.f_begin, moe->job_up + row * moe->F + moe->part.f_begin,
-                          moe->F, moe->job_x + row * moe->H, moe->H, n, panel, panel + 1);
+            int64_t at = row * moe->F + moe->part.f_begin;
+            tti_ffn_inner(ffn, moe->job_gate + at, moe->job_up + at, moe->F, &rows, n, panel, panel + 1);
         }
         if (polls) {
             tt_world_progress(moe->world);
@@ -236,6 +240,7 @@ tt_status tti_moe_run_experts(tt_moe *moe, int handle, tti_moe_flight *flight, t
             st = share_inner(moe, pass.n_rows);
         }
         if (st == TT_OK) {
+            tt_rows_round(moe->layout->act, moe->compute, moe->job_rounded, moe->job_gate, moe->F, pass.n_rows, moe->F);
             run_products(&pass, true);
             tt_stream_run(moe->compute, "put results", put_part, &pass);
         }

@@ -88,14 +88,14 @@ static void activate(const tt_ffn *ffn, float *inner, const float *up, int64_t l
     }
 }
 
-void tti_ffn_inner(const tt_ffn *ffn, float *inner, float *up, int64_t ld, const float *x,
-                   int64_t ldx, int64_t T, int64_t panel_begin, int64_t panel_end)
+void tti_ffn_inner(const tt_ffn *ffn, float *inner, float *up, int64_t ld, const tt_rows *x, int64_t T,
+                   int64_t panel_begin, int64_t panel_end)
 {
     for (int64_t p = panel_begin; p < panel_end && T > 0; p++) {
         int64_t col = p * TTK_PANEL;
         int64_t n = ffn->gate.N - col < TTK_PANEL ? ffn->gate.N - col : TTK_PANEL;
-        tt_linear_panels(&ffn->gate, inner, ld, x, ldx, T, p, p + 1);
-        tt_linear_panels(&ffn->up, up, ld, x, ldx, T, p, p + 1);
+        tt_linear_panels(&ffn->gate, inner, ld, x, T, p, p + 1);
+        tt_linear_panels(&ffn->up, up, ld, x, T, p, p + 1);
         activate(ffn, inner + col, up + col, ld, T, n);
     }
 }
@@ -104,7 +104,7 @@ typedef struct inner_task {
     const tt_ffn *ffn;
     float *inner, *up;
     int64_t ld;
-    const float *x;
+    const tt_rows *x;
     int64_t T, panel_begin, panel_end;
 } inner_task;
 
@@ -113,13 +113,13 @@ static void inner_part(void *arg, int thread_id, int n_threads)
     const inner_task *task = arg;
     tt_tile tile = tt_linear_tile(task->panel_begin, task->panel_end, task->T, thread_id, n_threads);
     int64_t at = tile.row_begin * task->ld;
-    tti_ffn_inner(task->ffn, task->inner + at, task->up + at, task->ld,
-                  task->x + tile.row_begin * task->ffn->gate.K, task->ffn->gate.K,
-                  tile.row_end - tile.row_begin, tile.panel_begin, tile.panel_end);
+    tt_rows x = tt_rows_from(task->x, tile.row_begin);
+    tti_ffn_inner(task->ffn, task->inner + at, task->up + at, task->ld, &x, tile.row_end - tile.row_begin,
+                  tile.panel_begin, tile.panel_end);
 }
 
 void tti_ffn_run_inner(const tt_ffn *ffn, tt_stream *compute, const char *name, float *inner,
-                       float *up, int64_t ld, const float *x, int64_t T, int64_t panel_begin,
+                       float *up, int64_t ld, const tt_rows *x, int64_t T, int64_t panel_begin,
                        int64_t panel_end)
 {
     inner_task task = {ffn, inner, up, ld, x, T, panel_begin, panel_end};
@@ -130,23 +130,22 @@ typedef struct down_task {
     const tt_ffn *ffn;
     float *y;
     int64_t ldy;
-    const float *inner;
-    int64_t ld, T, panel_begin, panel_end;
+    const tt_rows *inner;
+    int64_t T, panel_begin, panel_end;
 } down_task;
 
 static void down_part(void *arg, int thread_id, int n_threads)
 {
     const down_task *task = arg;
     tt_tile tile = tt_linear_tile(task->panel_begin, task->panel_end, task->T, thread_id, n_threads);
-    tt_linear_panels(&task->ffn->down, task->y + tile.row_begin * task->ldy, task->ldy,
-                     task->inner + tile.row_begin * task->ld, task->ld,
+    tt_rows inner = tt_rows_from(task->inner, tile.row_begin);
+    tt_linear_panels(&task->ffn->down, task->y + tile.row_begin * task->ldy, task->ldy, &inner,
                      tile.row_end - tile.row_begin, tile.panel_begin, tile.panel_end);
 }
 
 void tti_ffn_run_down(const tt_ffn *ffn, tt_stream *compute, const char *name, float *y,
-                      int64_t ldy, const float *inner, int64_t ld, int64_t T, int64_t panel_begin,
-                      int64_t panel_end)
+                      int64_t ldy, const tt_rows *inner, int64_t T, int64_t panel_begin, int64_t panel_end)
 {
-    down_task task = {ffn, y, ldy, inner, ld, T, panel_begin, panel_end};
+    down_task task = {ffn, y, ldy, inner, T, panel_begin, panel_end};
     tt_stream_run(compute, name, down_part, &task);
 }

@@ -32,11 +32,13 @@ tt_status tt_moe_dense(tt_moe *moe, int64_t layer, int64_t T, const float *x, fl
     }
     tt_span span = tt_span_begin(TT_PHASE_DENSE, "dense ffn");
     int64_t f_begin = inner_rect[tp_id].col, h_begin = out_rect[tp_id].col;
+    tt_rows rows = tt_rows_round(moe->layout->act, moe->compute, moe->dense_rounded, x, moe->H, T, moe->H);
     tti_ffn_run_inner(ffn, moe->compute, "dense gate up", moe->dense_gate + f_begin,
-                      moe->dense_up + f_begin, F, x, T, 0, tt_linear_n_panels(&ffn->gate));
+                      moe->dense_up + f_begin, F, &rows, T, 0, tt_linear_n_panels(&ffn->gate));
     TT_TRY(tt_gather_exec(moe->tp_gather, moe->dense_gate, F, inner_rect, TT_GATHER_ALL,
                           moe->compute));
-    tti_ffn_run_down(ffn, moe->compute, "dense down", y + h_begin, moe->H, moe->dense_gate, F, T, 0,
+    rows = tt_rows_round(moe->layout->act, moe->compute, moe->dense_rounded, moe->dense_gate, F, T, F);
+    tti_ffn_run_down(ffn, moe->compute, "dense down", y + h_begin, moe->H, &rows, T, 0,
                      tt_linear_n_panels(&ffn->down));
     TT_TRY(tt_gather_exec(moe->tp_gather, y, moe->H, out_rect, TT_GATHER_ALL, moe->compute));
     uint64_t bytes = tti_ffn_bytes(ffn);
@@ -84,7 +86,8 @@ static tt_status route(tt_moe *moe, int64_t layer, int64_t T, const float *x)
 {
     tt_span span = tt_span_begin(TT_PHASE_ROUTE, "route");
     const tt_linear *router = &moe->layer[layer].router;
-    tt_linear_run(router, moe->compute, "router", moe->logits, moe->E, x, moe->H, T);
+    const tt_rows rows = tt_rows_plain(x, moe->H); /* choices are made in f32 */
+    tt_linear_run(router, moe->compute, "router", moe->logits, moe->E, &rows, T);
     route_task task = {moe, layer, T};
     tt_stream_run(moe->compute, "choose", route_part, &task);
     moe->bytes_read += tt_linear_bytes(router);

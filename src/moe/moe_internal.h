@@ -32,6 +32,8 @@ typedef struct tti_moe_flight {
     float *shared_inner; /* [max_tokens][F_shared]: activations of the shared expert */
     float *shared_up;    /* work of the same shape */
     float *shared_out;   /* [max_tokens][H] */
+    void *shared_x8;     /* x as the layout's `act` has it, rounded with the first piece */
+    void *shared_inner8; /* and shared_inner, rounded with the first piece of down */
     float *shared_weight; /* [max_tokens], of shared_out; where the model has a shared router */
     int shared_done;     /* pieces done, of 2 * TTI_SHARED_PIECES */
     tt_exchange_rows *group;  /* group[max_groups]: landed and not yet computed */
@@ -75,11 +77,13 @@ struct tt_moe {
     float *weight;     /* [T][K] */
     /* dense work, attention ranks: [max_rows_group] rows */
     float *dense_gate, *dense_up; /* [T][F_dense] */
+    void *dense_rounded;          /* [T] rows into gate and up, then into down, as the layout's `act` has them */
     /* expert work, expert ranks: rows that are computed at once */
     int64_t job_rows;  /* capacity */
     tti_moe_job *job;  /* job[max_groups] */
     int64_t max_groups;
     float *job_x;      /* [job_rows][H] */
+    void *job_rounded; /* [job_rows] of job_x, then of the activations, as the layout's `act` has them */
     float *job_gate, *job_up; /* [job_rows][F] */
     float *job_y;      /* [job_rows][H part] */
 
@@ -100,13 +104,13 @@ tt_status tti_ffn_load(tt_load_params *load, const tti_ffn_roles *roles, int64_t
 void tti_ffn_will_need(const tt_load_params *load, const tti_ffn_roles *roles, int64_t layer, int64_t expert, const tti_ffn_columns *columns);
 /* Bytes that one pass through it reads. */
 uint64_t tti_ffn_bytes(const tt_ffn *ffn);
-/* Columns [panel_begin, panel_end) (in panels of this part) of inner[T][ld]; up[T][ld] is work. x[T][ldx]. */
-void tti_ffn_inner(const tt_ffn *ffn, float *inner, float *up, int64_t ld, const float *x, int64_t ldx, int64_t T, int64_t panel_begin,
+/* Columns [panel_begin, panel_end) (in panels of this part) of inner[T][ld]; up[T][ld] is work. x[T]. */
+void tti_ffn_inner(const tt_ffn *ffn, float *inner, float *up, int64_t ld, const tt_rows *x, int64_t T, int64_t panel_begin,
                    int64_t panel_end);
-/* The same, and the same panels of y[T][ldy] = down(inner[T][ld]), spread over the stream. x[T][K of gate]. */
-void tti_ffn_run_inner(const tt_ffn *ffn, tt_stream *compute, const char *name, float *inner, float *up, int64_t ld, const float *x, int64_t T,
+/* The same, and the same panels of y[T][ldy] = down(inner[T]), spread over the stream. */
+void tti_ffn_run_inner(const tt_ffn *ffn, tt_stream *compute, const char *name, float *inner, float *up, int64_t ld, const tt_rows *x, int64_t T,
                        int64_t panel_begin, int64_t panel_end);
-void tti_ffn_run_down(const tt_ffn *ffn, tt_stream *compute, const char *name, float *y, int64_t ldy, const float *inner, int64_t ld, int64_t T,
+void tti_ffn_run_down(const tt_ffn *ffn, tt_stream *compute, const char *name, float *y, int64_t ldy, const tt_rows *inner, int64_t T,
                       int64_t panel_begin, int64_t panel_end);
 
 /* ---- experts.c ---- */

@@ -3,6 +3,19 @@
 #include "moe_internal.h"
 #include "tutti/trace.h"
 
+/* The inputs of a piece: rounded with the first piece of each half. */
+static tt_rows piece_rows(tt_moe *moe, tti_moe_flight *flight, bool is_down)
+{
+    const tt_act act = moe->layout->act;
+    void *buffer = is_down ? flight->shared_inner8 : flight->shared_x8;
+    const float *x = is_down ? flight->shared_inner : flight->x;
+    const int64_t K = is_down ? moe->layer[flight->layer].shared.F : moe->H;
+    if (flight->shared_done % TTI_SHARED_PIECES == 0) {
+        return tt_rows_round(act, moe->compute, buffer, x, K, flight->T, K);
+    }
+    return tt_rows_in(act, buffer, x, K, K);
+}
+
 /* A chain over k like all products; the one output column is the weight. */
 static uint64_t find_weights(tt_moe *moe, tti_moe_flight *flight)
 {
@@ -10,8 +23,8 @@ static uint64_t find_weights(tt_moe *moe, tti_moe_flight *flight)
     if (router->N == 0) {
         return 0;
     }
-    tt_linear_run(router, moe->compute, "shared router", flight->shared_weight, 1, flight->x, moe->H,
-                  flight->T);
+    const tt_rows x = tt_rows_plain(flight->x, moe->H);
+    tt_linear_run(router, moe->compute, "shared router", flight->shared_weight, 1, &x, flight->T);
     ttk.sigmoid_f32(flight->shared_weight, flight->T);
     return tt_linear_bytes(router);
 }
@@ -28,12 +41,13 @@ bool tti_moe_shared_piece(tt_moe *moe, tti_moe_flight *flight)
     int64_t begin, end;
     tt_split(tt_linear_n_panels(first), TTI_SHARED_PIECES, flight->shared_done % TTI_SHARED_PIECES,
              &begin, &end);
+    const tt_rows rows = piece_rows(moe, flight, is_down);
     if (is_down) {
-        tti_ffn_run_down(shared, moe->compute, "shared down", flight->shared_out, moe->H,
-                         flight->shared_inner, shared->F, flight->T, begin, end);
+        tti_ffn_run_down(shared, moe->compute, "shared down", flight->shared_out, moe->H, &rows,
+                         flight->T, begin, end);
     } else {
         tti_ffn_run_inner(shared, moe->compute, "shared gate up", flight->shared_inner,
-                          flight->shared_up, shared->F, flight->x, flight->T, begin, end);
+                          flight->shared_up, shared->F, &rows, flight->T, begin, end);
     }
     uint64_t bytes = flight->shared_done == 0 ? find_weights(moe, flight) : 0;
     uint64_t panel_bytes = ttk_panel_bytes(&first->format, first->K);

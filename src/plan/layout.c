@@ -384,6 +384,7 @@ static void set_sizes(const tt_arch *arch, const tt_layout_params *p, tt_layout 
     layout->context = p->context > 0 ? p->context : short_context;
     layout->n_handles = p->n_handles > 0 ? p->n_handles : DEFAULT_HANDLES;
     layout->weights = p->weights;
+    layout->act = p->act;
     layout->wire = p->wire;
     layout->wire_back = p->wire_back;
     layout->kv = p->kv;
@@ -549,6 +550,7 @@ uint64_t tt_layout_hash(const tt_layout *layout)
                             layout->kv_pages,
                             layout->n_handles,
                             layout->weights,
+                            layout->act,
                             layout->wire,
                             layout->wire_back,
                             layout->kv,

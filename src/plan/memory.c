@@ -431,6 +431,30 @@ enum {
     GATHER_REGIONS = 2 /* of each gather's window */
 };
 
+/* Inputs of products as `act` has them: attention's, dense and shared FFN's, the head's; gathered rows and activations of experts. */
+static uint64_t rounded_bytes(const view *v)
+{
+    const tt_layout *layout = v->layout;
+    const tt_arch *a = v->arch;
+    uint64_t bytes = 0;
+    if (v->role->dp_id >= 0) {
+        int64_t heads = a->Nq * (a->attention == TT_ATTENTION_MLA ? a->v_dim : a->D), delta = a->delta.Nv * a->delta.Dv;
+        int64_t widest = heads > a->H ? heads : a->H;
+        widest = a->q_rank > widest ? a->q_rank : delta > widest ? delta : widest;
+        bytes = tt_rows_bytes(layout->act, layout->max_rows_group, widest);
+        bytes = tti_plan_add(bytes, tt_rows_bytes(layout->act, layout->max_rows_group, a->F_dense > a->H ? a->F_dense : a->H));
+        uint64_t shared = tti_plan_add(tt_rows_bytes(layout->act, layout->max_rows_rank, a->H),
+                                       tt_rows_bytes(layout->act, layout->max_rows_rank, a->F_shared));
+        bytes = tti_plan_add(bytes, tti_plan_mul(shared, (uint64_t)layout->n_handles));
+        bytes = tti_plan_add(bytes, tt_rows_bytes(layout->act, HEAD_ROWS, a->H));
+    }
+    if (v->role->group_id >= 0) {
+        int64_t rows = layout->max_rows_rank > JOB_ROWS ? layout->max_rows_rank : JOB_ROWS;
+        bytes = tti_plan_add(bytes, tt_rows_bytes(layout->act, rows, a->H > a->F ? a->H : a->F));
+    }
+    return bytes;
+}
+
 /* Step work space, at most: f32 rows of a full step times the widths that live at once. */
 static uint64_t work_bytes(const view *v)
 {
@@ -466,7 +490,7 @@ static uint64_t work_bytes(const view *v)
         int64_t rows = layout->max_rows_rank > JOB_ROWS ? layout->max_rows_rank : JOB_ROWS;
         floats = tti_plan_add(floats, tti_plan_area(rows, 2 * a->H + 2 * a->F));
     }
-    return tti_plan_add(tti_plan_mul(floats, sizeof(float)), process_bytes);
+    return tti_plan_add(tti_plan_add(tti_plan_mul(floats, sizeof(float)), rounded_bytes(v)), process_bytes);
 }
 
 tt_status tt_plan_memory(const tt_model *model, const tt_layout *layout, int rank,

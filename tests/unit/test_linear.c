@@ -67,6 +67,7 @@ static void every_format_runs_in_parts(void **state)
     for (int i = 0; i < M * K; i++) {
         x[i] = (float)(i * 37 % 101) / 64.0f - 0.75f;
     }
+    const tt_rows rows = tt_rows_plain(x, K);
     for (size_t f = 0; f < sizeof(formats) / sizeof(formats[0]); f++) {
         tt_linear linear;
         fill(&linear, &formats[f]);
@@ -74,23 +75,94 @@ static void every_format_runs_in_parts(void **state)
         for (int n_threads = 1; n_threads <= 9; n_threads += 2) {
             memset(got, 0xff, sizeof(got));
             for (int thread = 0; thread < n_threads; thread++) {
-                tt_linear_part(&linear, got, N, x, K, M, thread, n_threads);
+                tt_linear_part(&linear, got, N, &rows, M, thread, n_threads);
             }
             assert_memory_equal(got, want, sizeof(want));
         }
         memset(got, 0xff, sizeof(got));
         for (int64_t p = 0; p < tt_linear_n_panels(&linear); p++) {
-            tt_linear_panels(&linear, got, N, x, K, M, p, p + 1);
+            tt_linear_panels(&linear, got, N, &rows, M, p, p + 1);
         }
         assert_memory_equal(got, want, sizeof(want));
         tt_linear_fini(&linear);
     }
 }
 
+/* Rows as int8 go to the int8 product where a format can have it, and to the other where not. */
+static void int8_rows_run_in_parts(void **state)
+{
+    (void)state;
+    float x[M * K], want[M * N], got[M * N];
+    for (int i = 0; i < M * K; i++) {
+        x[i] = (float)(i * 37 % 101) / 64.0f - 0.75f;
+    }
+    void *buffer = aligned_alloc(64, tt_rows_bytes(TT_ACT_INT8, M, K));
+    assert_non_null(buffer);
+    const tt_rows rows = tt_rows_round(TT_ACT_INT8, NULL, buffer, x, K, M, K);
+    int n_int8 = 0;
+    for (size_t f = 0; f < sizeof(formats) / sizeof(formats[0]); f++) {
+        tt_linear linear;
+        fill(&linear, &formats[f]);
+        if (ttk_can_act8(&formats[f], K)) {
+            ttk.gemm_act8(want, N, rows.x8, rows.stride, &formats[f], linear.panels, M, N, K);
+            n_int8++;
+        } else {
+            call_kernel(&linear, want, x);
+        }
+        for (int n_threads = 1; n_threads <= 9; n_threads += 2) {
+            memset(got, 0xff, sizeof(got));
+            for (int thread = 0; thread < n_threads; thread++) {
+                tt_linear_part(&linear, got, N, &rows, M, thread, n_threads);
+            }
+            assert_memory_equal(got, want, sizeof(want));
+        }
+        tt_linear_fini(&linear);
+    }
+    assert_int_equal(n_int8, 2);
+    free(buffer);
+}
+
+/* Each row by itself, whoever rounds it; bf16 rows are floats again. */
+static void rows_are_rounded_one_by_one(void **state)
+{
+    (void)state;
+    enum { LD = K + 3 };
+    float x[M * LD];
+    for (int i = 0; i < M * LD; i++) {
+        x[i] = (float)(i * 7919 % 1009) / 77.0f - 6.5f;
+    }
+    for (tt_act act = TT_ACT_F32; act <= TT_ACT_INT8; act++) {
+        const size_t bytes = tt_rows_bytes(act, M, K);
+        assert_int_equal(bytes == 0, act == TT_ACT_F32);
+        unsigned char *whole = aligned_alloc(64, bytes + 64), *single = aligned_alloc(64, bytes + 64);
+        assert_true(whole && single);
+        memset(whole, 0, bytes);
+        memset(single, 0, bytes);
+        const tt_rows rows = tt_rows_round(act, NULL, whole, x, LD, M, K);
+        for (int m = M - 1; m >= 0; m--) {
+            tt_rows_round_part(act, single, x, LD, m, m + 1, K);
+        }
+        assert_memory_equal(whole, single, bytes);
+        for (int i = 0; i < M * K; i++) {
+            float is = rows.x[i / K * rows.ldx + i % K], was = x[i / K * LD + i % K], rounded;
+            ttk_bf16 half;
+            ttk.f32_to_bf16(&half, &was, 1);
+            ttk.bf16_to_f32(&rounded, &half, 1);
+            assert_true(is == (act == TT_ACT_BF16 ? rounded : was));
+        }
+        free(whole);
+        free(single);
+    }
+}
+
 int main(void)
 {
     ttk_init(0);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_format_runs_in_parts)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_format_runs_in_parts),
+        cmocka_unit_test(int8_rows_run_in_parts),
+        cmocka_unit_test(rows_are_rounded_one_by_one),
+    };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -138,7 +138,8 @@ static void small_differences_of_products_decide(void **state)
     x[0] = 0.0256f;
     assert_int_equal(tt_linear_init(&linear, "test", &bf16, E, H, TT_MEMORY_ANY_NODE), TT_OK);
     ttk.pack(linear.panels, TTK_BF16, w, TTK_F32, H, 1, E, H, 0, 1);
-    tt_linear_run(&linear, NULL, "router", z, E, x, H, 1);
+    const tt_rows rows = tt_rows_plain(x, H);
+    tt_linear_run(&linear, NULL, "router", z, E, &rows, 1);
     tt_linear_fini(&linear);
     assert_true(z[1] > z[0] && z[1] - z[0] < 1.1e-4f);
     choose(&sigmoid_router, E, 1, z, NULL, expert, weight);
