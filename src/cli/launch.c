@@ -334,40 +334,30 @@ static tt_status check_step(void)
 #endif
 }
 
-tt_status tti_cli_launch_begin(const tti_cli_options *options, tt_status mine,
-                               tti_cli_launch *launch)
+/* Starts MPI and finds this rank's place. An error is the same on each process, as every one believes to be alone. */
+static tt_status begin_mpi(tti_cli_launch *launch, int *provided_out)
 {
-    memset(launch, 0, sizeof(*launch));
-    /* What failed here may be lost in later calls; adopt it again when it is time to agree. */
-    char message[TT_STATUS_MESSAGE_BYTES];
-    snprintf(message, sizeof(message), "%s", tt_status_message());
-
-    struct sigaction action = {.sa_handler = note_continue, .sa_flags = SA_RESTART};
-    sigaction(SIGCONT, &action, NULL);
     int launcher_rank = tti_cli_launcher_rank(); /* before MPI_Init, see there */
     launch->first_to_speak = launcher_rank == 0;
     TT_TRY(check_step());
-    int provided = MPI_THREAD_SINGLE;
-    MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided); /* aborts itself on errors */
+    *provided_out = MPI_THREAD_SINGLE;
+    MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, provided_out); /* aborts itself on errors */
     MPI_Comm_rank(MPI_COMM_WORLD, &launch->rank);
     MPI_Comm_size(MPI_COMM_WORLD, &launch->size);
     launch->first_to_speak = launch->size > 1 ? launch->rank == 0 : launcher_rank == 0;
-    tt_status status = tt_launch_check(launch->size);
-    if (status != TT_OK) {
-        return status; /* every process believes to be alone, and each finds the same */
-    }
+    TT_TRY(tt_launch_check(launch->size));
     if (launch->size > 1) {
         tt_log_set_rank(launch->rank);
     }
+    return TT_OK;
+}
 
-    if (mine == TT_OK) {
-        mine = tt_topology_create(NULL, &launch->topology);
-        if (mine != TT_OK) {
-            snprintf(message, sizeof(message), "%s", tt_status_message());
-        }
-    }
+/* options: NULL if there are none to go by. */
+static tt_status make_world(const tti_cli_options *options, double deadline_s, int provided,
+                            tti_cli_launch *launch)
+{
     tt_world_params params = {.comm_cpu = -1, .n_cores = 1};
-    if (mine == TT_OK) {
+    if (options) {
         params.progress = (tt_progress)options->progress;
         params.deadline_s = options->deadline_s;
         params.n_cores = guess_cores(options, launch->topology);
@@ -379,18 +369,37 @@ tt_status tti_cli_launch_begin(const tti_cli_options *options, tt_status mine,
                    "this MPI allows calls from the main thread only: --progress caller is used");
         }
     }
-    launch->deadline_s = options->deadline_s;
+    launch->deadline_s = deadline_s;
     watch_begin(launch->rank, "making the world", launch->deadline_s);
-    status = tt_world_create(MPI_COMM_WORLD, &params, &launch->world);
+    tt_status status = tt_world_create(MPI_COMM_WORLD, &params, &launch->world);
     watch_end();
-    if (status != TT_OK) {
-        return status;
+    return status;
+}
+
+tt_status tti_cli_launch_begin(const tti_cli_options *options, tt_status mine,
+                               tti_cli_launch *launch)
+{
+    memset(launch, 0, sizeof(*launch));
+    /* What failed here may be lost in later calls; adopt it again when it is time to agree. */
+    char message[TT_STATUS_MESSAGE_BYTES];
+    snprintf(message, sizeof(message), "%s", tt_status_message());
+
+    struct sigaction action = {.sa_handler = note_continue, .sa_flags = SA_RESTART};
+    sigaction(SIGCONT, &action, NULL);
+    int provided = MPI_THREAD_SINGLE;
+    TT_TRY(begin_mpi(launch, &provided));
+    if (mine == TT_OK) {
+        mine = tt_topology_create(NULL, &launch->topology);
+        if (mine != TT_OK) {
+            snprintf(message, sizeof(message), "%s", tt_status_message());
+        }
     }
+    TT_TRY(make_world(mine == TT_OK ? options : NULL, options->deadline_s, provided, launch));
     tti_cli_while_waiting(poll_world, launch->world);
     if (mine != TT_OK) {
         mine = tt_status_adopt(mine, message);
     }
-    status = tt_world_agree(launch->world, mine);
+    tt_status status = tt_world_agree(launch->world, mine);
     if (status == TT_OK) {
         status = place_threads(options, launch);
     }

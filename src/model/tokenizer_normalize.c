@@ -176,70 +176,85 @@ static void order_marks(utf8proc_int32_t *c, utf8proc_int32_t *spare, size_t n)
     memcpy(c, spare, n * sizeof(*c));
 }
 
-static tt_status normal_form(tti_normalize_kind kind, const char *text, size_t n, tt_text *out)
-{
-    bool compat = kind == TTI_NORMALIZE_NFKC || kind == TTI_NORMALIZE_NFKD;
-    bool compose = kind == TTI_NORMALIZE_NFC || kind == TTI_NORMALIZE_NFKC;
-    int options = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | (compat ? UTF8PROC_COMPAT : 0);
-    utf8proc_int32_t *c = NULL, *spare = NULL; /* c[count], both of capacity */
-    size_t count = 0, capacity = 0, spare_capacity = 0;
-    void *array;
-    tt_status st = TT_OK;
+/* Code points; owned, given back with free(c). */
+typedef struct points {
+    utf8proc_int32_t *c; /* c[n] */
+    size_t n, capacity;
+} points;
 
+static tt_status decompose(const char *text, size_t n, bool compat, points *p)
+{
+    int options = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | (compat ? UTF8PROC_COMPAT : 0);
     for (size_t i = 0; i < n;) {
-        array = c;
-        st = tti_tokenizer_grow(&array, &capacity, count + DECOMPOSED_MAX, sizeof(*c));
-        c = array;
-        if (st != TT_OK) {
-            goto out_free;
-        }
+        void *array = p->c;
+        tt_status st = tti_tokenizer_grow(&array, &p->capacity, p->n + DECOMPOSED_MAX, sizeof(*p->c));
+        p->c = array;
+        TT_TRY(st);
         size_t length;
         uint32_t point = tti_utf8_decode(text + i, &length);
         int boundary = 0;
         utf8proc_ssize_t got =
-            utf8proc_decompose_char((utf8proc_int32_t)point, c + count, DECOMPOSED_MAX,
+            utf8proc_decompose_char((utf8proc_int32_t)point, p->c + p->n, DECOMPOSED_MAX,
                                     (utf8proc_option_t)options, &boundary);
-        if (got < 0 || got > DECOMPOSED_MAX) {
-            st = TT_FAIL(TT_ERR_REQUEST, "U+%04X cannot be normalised: %s", (unsigned)point,
-                         utf8proc_errmsg(got));
-            goto out_free;
-        }
-        count += (size_t)got;
+        TT_CHECK(got >= 0 && got <= DECOMPOSED_MAX, TT_ERR_REQUEST, "U+%04X cannot be normalised: %s",
+                 (unsigned)point, utf8proc_errmsg(got));
+        p->n += (size_t)got;
         i += length;
     }
+    return TT_OK;
+}
 
-    array = spare;
-    st = tti_tokenizer_grow(&array, &spare_capacity, count + 1, sizeof(*spare));
-    spare = array;
-    if (st != TT_OK) {
-        goto out_free;
-    }
-    for (size_t i = 0; i < count;) {
+/* Puts the marks behind each letter in order. */
+static tt_status order_all(const points *p)
+{
+    void *array = NULL;
+    size_t capacity = 0;
+    TT_TRY(tti_tokenizer_grow(&array, &capacity, p->n + 1, sizeof(*p->c)));
+    for (size_t i = 0; i < p->n;) {
         size_t end = i;
-        while (end < count && combining_class(c[end]) != 0) {
+        while (end < p->n && combining_class(p->c[end]) != 0) {
             end++;
         }
-        order_marks(c + i, spare, end - i);
+        order_marks(p->c + i, array, end - i);
         i = end + 1;
     }
+    free(array);
+    return TT_OK;
+}
 
-    if (compose && count > 0) {
-        utf8proc_ssize_t left = utf8proc_normalize_utf32(
-            c, (utf8proc_ssize_t)count, (utf8proc_option_t)(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
-        if (left < 0) {
-            st = TT_FAIL(TT_ERR_REQUEST, "a text cannot be normalised: %s", utf8proc_errmsg(left));
-            goto out_free;
-        }
-        count = (size_t)left;
-    }
-    for (size_t i = 0; i < count && st == TT_OK; i++) {
+static tt_status compose_all(points *p)
+{
+    utf8proc_ssize_t left = p->n == 0 ? 0
+                                      : utf8proc_normalize_utf32(p->c, (utf8proc_ssize_t)p->n,
+                                                                 (utf8proc_option_t)(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
+    TT_CHECK(left >= 0, TT_ERR_REQUEST, "a text cannot be normalised: %s", utf8proc_errmsg(left));
+    p->n = (size_t)left;
+    return TT_OK;
+}
+
+static tt_status append_all(const points *p, tt_text *out)
+{
+    for (size_t i = 0; i < p->n; i++) {
         char bytes[TTI_UTF8_MAX];
-        st = tt_text_append(out, bytes, tti_utf8_encode((uint32_t)c[i], bytes));
+        TT_TRY(tt_text_append(out, bytes, tti_utf8_encode((uint32_t)p->c[i], bytes)));
     }
+    return TT_OK;
+}
 
-out_free:
-    free(c);
-    free(spare);
+static tt_status normal_form(tti_normalize_kind kind, const char *text, size_t n, tt_text *out)
+{
+    points p = {0};
+    tt_status st = decompose(text, n, kind == TTI_NORMALIZE_NFKC || kind == TTI_NORMALIZE_NFKD, &p);
+    if (st == TT_OK) {
+        st = order_all(&p);
+    }
+    if (st == TT_OK && (kind == TTI_NORMALIZE_NFC || kind == TTI_NORMALIZE_NFKC)) {
+        st = compose_all(&p);
+    }
+    if (st == TT_OK) {
+        st = append_all(&p, out);
+    }
+    free(p.c);
     return st;
 }
 
