@@ -322,29 +322,44 @@ static tt_status finish_glm4moe(tti_translation *t)
     return tti_gguf_put_bool(t, "use_qk_norm", tti_gguf_has_tensor(t, "blk.0.attn_q_norm.weight"));
 }
 
-/* One name of a layer's kind for each layer; kind[1] where `is` says so. */
-static tt_status put_layer_types(const tti_translation *t, const char *const kind[2],
-                                 bool (*is)(int64_t layer, int64_t period), int64_t period)
+static int64_t n_layers(const tti_translation *t)
 {
-    json_t *types = json_array();
-    int64_t n =
-        tti_gguf_int_or(t, "block_count", 0) - tti_gguf_int_or(t, "nextn_predict_layers", 0);
-    TT_CHECK(n <= TTI_MAX_LAYERS, TT_ERR_FILE, "%s: %lld layers are more than a model may have",
-             tti_show_path(t->path), (long long)n);
-    int failed = types == NULL;
-    for (int64_t i = 0; i < n && !failed; i++) {
-        failed = json_array_append_new(types, json_string(kind[is(i, period)]));
-    }
-    if (failed) {
-        json_decref(types);
-        types = NULL; /* tti_gguf_put() says that memory is short */
-    }
-    return tti_gguf_put(t, "layer_types", types);
+    return tti_gguf_int_or(t, "block_count", 0) - tti_gguf_int_or(t, "nextn_predict_layers", 0);
 }
 
-static bool is_every(int64_t layer, int64_t period)
+/* Puts an array, to which `add` adds what it has for each layer, if anything; it returns not 0 if memory is short. */
+static tt_status put_per_layer(const tti_translation *t, const char *key, const void *arg,
+                               int (*add)(const tti_translation *t, const void *arg, int64_t layer,
+                                          json_t *array))
 {
-    return (layer + 1) % period == 0;
+    int64_t n = n_layers(t);
+    TT_CHECK(n <= TTI_MAX_LAYERS, TT_ERR_FILE, "%s: %lld layers are more than a model may have",
+             tti_show_path(t->path), (long long)n);
+    json_t *array = json_array();
+    int failed = array == NULL;
+    for (int64_t i = 0; i < n && !failed; i++) {
+        failed = add(t, arg, i, array);
+    }
+    if (failed) {
+        json_decref(array);
+        array = NULL; /* tti_gguf_put() says that memory is short */
+    }
+    return tti_gguf_put(t, key, array);
+}
+
+/* What each layer is: kind[1] every `period` layers, or where `is_first` is 0, else kind[0]. */
+typedef struct layer_kinds {
+    const char *const *kind;
+    int64_t period;
+    const unsigned char *is_first; /* is_first[layer] or NULL */
+} layer_kinds;
+
+static int add_kind(const tti_translation *t, const void *arg, int64_t layer, json_t *array)
+{
+    (void)t;
+    const layer_kinds *k = arg;
+    bool second = k->is_first ? k->is_first[layer] == 0 : (layer + 1) % k->period == 0;
+    return json_array_append_new(array, json_string(k->kind[second]));
 }
 
 static tt_status finish_gpt_oss(tti_translation *t)
@@ -355,7 +370,7 @@ static tt_status finish_gpt_oss(tti_translation *t)
     json_t *scaling = json_object_get(t->config, "rope_scaling");
     TT_CHECK(!scaling || json_object_set_new(scaling, "truncate", json_false()) == 0, TT_ERR_NOMEM,
              "%s: no memory for its configuration", tti_show_path(t->path));
-    return put_layer_types(t, kinds, is_every, 2);
+    return put_per_layer(t, "layer_types", &(layer_kinds){.kind = kinds, .period = 2}, add_kind);
 }
 
 static tt_status finish_granitemoe(tti_translation *t)
@@ -406,29 +421,18 @@ static tt_status finish_softmax(tti_translation *t)
 }
 
 /* Layers without a router are dense; no key says which. */
-static tt_status put_dense_layers(const tti_translation *t)
+static int add_if_dense(const tti_translation *t, const void *arg, int64_t layer, json_t *array)
 {
-    json_t *layers = json_array();
-    int64_t n =
-        tti_gguf_int_or(t, "block_count", 0) - tti_gguf_int_or(t, "nextn_predict_layers", 0);
-    int failed = layers == NULL;
-    for (int64_t i = 0; i < n && i < TTI_MAX_LAYERS && !failed; i++) {
-        char name[TTI_GGUF_KEY_BYTES];
-        snprintf(name, sizeof(name), "blk.%lld.ffn_gate_inp.weight", (long long)i);
-        failed =
-            !tti_gguf_has_tensor(t, name) && json_array_append_new(layers, json_integer(i)) != 0;
-    }
-    if (failed) {
-        json_decref(layers);
-        layers = NULL; /* tti_gguf_put() says that memory is short */
-    }
-    return tti_gguf_put(t, "mlp_only_layers", layers);
+    (void)arg;
+    char name[TTI_GGUF_KEY_BYTES];
+    snprintf(name, sizeof(name), "blk.%lld.ffn_gate_inp.weight", (long long)layer);
+    return tti_gguf_has_tensor(t, name) ? 0 : json_array_append_new(array, json_integer(layer));
 }
 
 static tt_status finish_qwen3moe(tti_translation *t)
 {
     TT_TRY(check_gating(t, GATING_SOFTMAX));
-    return put_dense_layers(t);
+    return put_per_layer(t, "mlp_only_layers", NULL, add_if_dense);
 }
 
 static tt_status finish_qwen2moe(tti_translation *t)
@@ -490,23 +494,14 @@ static tt_status finish_qwen3next(tti_translation *t)
         int64_t period = tti_gguf_int_or(t, "full_attention_interval", 4);
         TT_CHECK(period > 0, TT_ERR_FILE, "%s: full_attention_interval is %lld",
                  tti_show_path(t->path), (long long)period);
-        return put_layer_types(t, kinds, is_every, period);
+        return put_per_layer(t, "layer_types", &(layer_kinds){.kind = kinds, .period = period},
+                             add_kind);
     }
-    int64_t n =
-        tti_gguf_int_or(t, "block_count", 0) - tti_gguf_int_or(t, "nextn_predict_layers", 0);
+    int64_t n = n_layers(t);
     TT_CHECK(key->is_array && key->type == TTI_GGUF_BOOL && n > 0 && key->n >= (uint64_t)n,
              TT_ERR_FILE, "%s: key '%s' is not an array of a bool for each layer",
              tti_show_path(t->path), name);
-    json_t *types = json_array();
-    int failed = types == NULL;
-    for (int64_t i = 0; i < n && !failed; i++) {
-        failed = json_array_append_new(types, json_string(kinds[key->bytes[i] == 0]));
-    }
-    if (failed) {
-        json_decref(types);
-        types = NULL;
-    }
-    return tti_gguf_put(t, "layer_types", types);
+    return put_per_layer(t, "layer_types", &(layer_kinds){.kind = kinds, .is_first = key->bytes}, add_kind);
 }
 
 #define EXPERTS(key)                                                                               \
