@@ -208,8 +208,8 @@ static void odd_but_legal_headers_open(void **state)
     for (int layer = -1; layer < TINY_L; layer++) {
         tiny_add(&m, layer);
     }
-    maker_add(&m, "odd,{]}[name", "F32", 1, one, 0);
-    maker_add(&m, "\\u00e9\\\\", "F32", 1, one, 0);
+    maker_add(&m, "visual.odd,{]}[name", "F32", 1, one, 0);
+    maker_add(&m, "visual.\\u00e9\\\\", "F32", 1, one, 0);
     size_t n = m.n_header + 256;
     char *text = malloc(n);
     assert_non_null(text);
@@ -276,16 +276,16 @@ static void empty_tensors_are_accepted_unless_needed(void **state)
     fixture *f = *state;
     maker m = {0};
     const int64_t none[] = {0}, wide[] = {1 << 20, 0, 1 << 20, 7}, hidden[] = {TINY_H};
-    maker_add(&m, "extra.first", "F32", 1, none, 0);
+    maker_add(&m, "visual.first", "F32", 1, none, 0);
     for (int layer = -1; layer < TINY_L; layer++) {
         tiny_add(&m, layer);
         maker_add(&m,
-                  layer == 0  ? "extra.middle"
-                  : layer < 0 ? "extra.wide"
-                              : "extra.last",
+                  layer == 0  ? "visual.middle"
+                  : layer < 0 ? "visual.wide"
+                              : "visual.last",
                   "F64", layer < 0 ? 4 : 1, layer < 0 ? wide : none, 0);
     }
-    maker_add(&m, "extra.scalar", "I64", 0, NULL, 0);
+    maker_add(&m, "visual.scalar", "I64", 0, NULL, 0);
     maker_save(&m, f, SINGLE);
     maker_fini(&m);
     expect_opens(f);
@@ -309,10 +309,11 @@ static void write_with(const fixture *f, const char *name, const char *dtype, in
     for (int layer = -1; layer < TINY_L; layer++) {
         tiny_add(&m, layer);
     }
-    /* Same length of name, so that only the member changes: the old one becomes a stranger. */
+    /* Same length of name, so that only the member changes: the old one becomes a part beside the text model. */
     char *at = strstr(m.header, name);
     assert_non_null(at);
     memset(at, 'x', strlen(name));
+    memcpy(at, "visual.", strlen("visual."));
     if (dtype) {
         maker_add(&m, name, dtype, n_dims, dim, 0);
     }
