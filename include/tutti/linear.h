@@ -16,22 +16,25 @@ typedef enum tt_act { TT_ACT_F32, TT_ACT_BF16, TT_ACT_INT8 } tt_act;
 /* "f32" and so on. */
 TT_API const char *tt_act_name(tt_act act);
 
-/* Rows x[M][ldx] that go into products, and the same rounded: x8 as ttk_act8 has them, or NULL. */
+/* Rows x[M][ldx] that go into products, and the same as `act` has them: int8 as ttk_act8 makes them, bf16 as floats; NULL with f32. */
 typedef struct tt_rows {
     const float *x;
     int64_t ldx;
-    const void *x8;
-    size_t stride; /* bytes from one row of x8 to the next */
+    tt_act act;
+    const void *rounded;
+    size_t stride; /* bytes from one rounded row to the next */
 } tt_rows;
 static inline tt_rows tt_rows_plain(const float *x, int64_t ldx)
 {
-    return (tt_rows){x, ldx, NULL, 0};
+    return (tt_rows){x, ldx, TT_ACT_F32, NULL, 0};
 }
 /* From row m on. */
 static inline tt_rows tt_rows_from(const tt_rows *rows, int64_t m)
 {
-    return (tt_rows){rows->x + m * rows->ldx, rows->ldx,
-                     rows->x8 ? (const unsigned char *)rows->x8 + (size_t)m * rows->stride : NULL, rows->stride};
+    tt_rows from = *rows;
+    from.x += m * rows->ldx;
+    from.rounded = rows->rounded ? (const unsigned char *)rows->rounded + (size_t)m * rows->stride : NULL;
+    return from;
 }
 /* Bytes of the buffer that M rounded rows of K need; 0 for f32. */
 TT_API size_t tt_rows_bytes(tt_act act, int64_t M, int64_t K);
@@ -63,8 +66,8 @@ static inline uint64_t tt_linear_bytes(const tt_linear *linear)
 {
     return linear->bytes + (linear->bias ? (uint64_t)linear->N * sizeof(float) : 0);
 }
-/* y[M][ldy] = rows[M] w^T + bias. Quantised weights take the rows as int8 if there are such and the format can (ttk_can_act8). With compute NULL
- * the caller does it alone. */
+/* y[M][ldy] = rows[M] w^T + bias. Plain weights take the rows as they are, quantised ones rounded (to int8 where the format can: ttk_can_act8; else
+ * as they are). With compute NULL the caller does it alone. */
 TT_API void tt_linear_run(const tt_linear *linear, tt_stream *compute, const char *name, float *y, int64_t ldy,
                           const tt_rows *rows, int64_t M);
 /* The part of the same product that thread `thread_id` of `n_threads` does; for callers that are already inside a task. */

@@ -79,14 +79,7 @@ void tt_rows_round_part(tt_act act, void *buffer, const float *x, int64_t ldx, i
 tt_rows tt_rows_in(tt_act act, const void *buffer, const float *x, int64_t ldx, int64_t K)
 {
     const size_t stride = row_stride(act, K);
-    switch (act) {
-    case TT_ACT_INT8:
-        return (tt_rows){x, ldx, buffer, stride};
-    case TT_ACT_BF16:
-        return tt_rows_plain(buffer, (int64_t)(stride / sizeof(float)));
-    default:
-        return tt_rows_plain(x, ldx);
-    }
+    return act == TT_ACT_F32 ? tt_rows_plain(x, ldx) : (tt_rows){x, ldx, act, buffer, stride};
 }
 
 typedef struct round_task {
@@ -122,7 +115,11 @@ static void run_block(const tt_linear *linear, float *y, int64_t ldy, const tt_r
                       int64_t panel_begin, int64_t panel_end)
 {
     const float *x = rows->x;
-    const int64_t ldx = rows->ldx;
+    int64_t ldx = rows->ldx;
+    if (rows->act == TT_ACT_BF16 && !ttk_format_is_plain(&linear->format)) {
+        x = rows->rounded;
+        ldx = (int64_t)(rows->stride / sizeof(float));
+    }
     int64_t n_begin = panel_begin * TTK_PANEL;
     int64_t n_end = panel_end * TTK_PANEL < linear->N ? panel_end * TTK_PANEL : linear->N;
     if (n_end <= n_begin || M <= 0) {
@@ -134,8 +131,8 @@ static void run_block(const tt_linear *linear, float *y, int64_t ldy, const tt_r
         ttk.gemm_bf16(y + n_begin, ldy, x, ldx, panels, M, n_end - n_begin, linear->K);
     } else if (linear->format.code == TTK_F32) {
         ttk.gemm_f32(y + n_begin, ldy, x, ldx, panels, M, n_end - n_begin, linear->K);
-    } else if (rows->x8 && ttk_can_act8(&linear->format, linear->K)) {
-        ttk.gemm_act8(y + n_begin, ldy, rows->x8, rows->stride, &linear->format, panels, M,
+    } else if (rows->act == TT_ACT_INT8 && ttk_can_act8(&linear->format, linear->K)) {
+        ttk.gemm_act8(y + n_begin, ldy, rows->rounded, rows->stride, &linear->format, panels, M,
                       n_end - n_begin, linear->K);
     } else {
         ttk.gemm_quant(y + n_begin, ldy, x, ldx, &linear->format, panels, M, n_end - n_begin,

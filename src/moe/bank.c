@@ -114,8 +114,8 @@ static void take_all(tt_moe *moe, tt_arena *arena, bool has_moe, bool has_dense)
         flight->shared_inner = tt_arena_take(arena, T * F_shared, sizeof(float));
         flight->shared_up = tt_arena_take(arena, T * F_shared, sizeof(float));
         flight->shared_out = tt_arena_take(arena, F_shared ? T * moe->H : 0, sizeof(float));
-        flight->shared_x8 = tt_arena_take(arena, F_shared ? (int64_t)tt_rows_bytes(act, T, moe->H) : 0, 1);
-        flight->shared_inner8 = tt_arena_take(arena, (int64_t)tt_rows_bytes(act, T, F_shared), 1);
+        flight->shared_in_rounded = tt_arena_take(arena, F_shared ? (int64_t)tt_rows_bytes(act, T, moe->H) : 0, 1);
+        flight->shared_inner_rounded = tt_arena_take(arena, (int64_t)tt_rows_bytes(act, T, F_shared), 1);
         flight->shared_weight = tt_arena_take(arena, moe->arch->shared_gate ? T : 0, sizeof(float));
         flight->group = tt_arena_take(arena, moe->max_groups, sizeof(tt_exchange_rows));
         flight->chosen = tt_arena_take(arena, moe->max_groups, sizeof(tt_exchange_rows));

@@ -32,8 +32,8 @@ typedef struct tti_moe_flight {
     float *shared_inner; /* [max_tokens][F_shared]: activations of the shared expert */
     float *shared_up;    /* work of the same shape */
     float *shared_out;   /* [max_tokens][H] */
-    void *shared_x8;     /* x as the layout's `act` has it, rounded with the first piece */
-    void *shared_inner8; /* and shared_inner, rounded with the first piece of down */
+    void *shared_in_rounded;     /* x as the layout's `act` has it, rounded with the first piece */
+    void *shared_inner_rounded; /* and shared_inner, rounded with the first piece of down */
     float *shared_weight; /* [max_tokens], of shared_out; where the model has a shared router */
     int shared_done;     /* pieces done, of 2 * TTI_SHARED_PIECES */
     tt_exchange_rows *group;  /* group[max_groups]: landed and not yet computed */

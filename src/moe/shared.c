@@ -7,7 +7,7 @@
 static tt_rows piece_rows(tt_moe *moe, tti_moe_flight *flight, bool is_down)
 {
     const tt_act act = moe->layout->act;
-    void *buffer = is_down ? flight->shared_inner8 : flight->shared_x8;
+    void *buffer = is_down ? flight->shared_inner_rounded : flight->shared_in_rounded;
     const float *x = is_down ? flight->shared_inner : flight->x;
     const int64_t K = is_down ? moe->layer[flight->layer].shared.F : moe->H;
     if (flight->shared_done % TTI_SHARED_PIECES == 0) {

@@ -104,7 +104,7 @@ static void int8_rows_run_in_parts(void **state)
         tt_linear linear;
         fill(&linear, &formats[f]);
         if (ttk_can_act8(&formats[f], K)) {
-            ttk.gemm_act8(want, N, rows.x8, rows.stride, &formats[f], linear.panels, M, N, K);
+            ttk.gemm_act8(want, N, rows.rounded, rows.stride, &formats[f], linear.panels, M, N, K);
             n_int8++;
         } else {
             call_kernel(&linear, want, x);
@@ -144,15 +144,45 @@ static void rows_are_rounded_one_by_one(void **state)
         }
         assert_memory_equal(whole, single, bytes);
         for (int i = 0; i < M * K; i++) {
-            float is = rows.x[i / K * rows.ldx + i % K], was = x[i / K * LD + i % K], rounded;
-            ttk_bf16 half;
-            ttk.f32_to_bf16(&half, &was, 1);
-            ttk.bf16_to_f32(&rounded, &half, 1);
-            assert_true(is == (act == TT_ACT_BF16 ? rounded : was));
+            float was = x[i / K * LD + i % K], want, is = rows.x[i / K * rows.ldx + i % K];
+            assert_true(is == was);
+            if (act == TT_ACT_BF16) {
+                const unsigned char *row = (const unsigned char *)rows.rounded + (size_t)(i / K) * rows.stride;
+                ttk_bf16 half;
+                ttk.f32_to_bf16(&half, &was, 1);
+                ttk.bf16_to_f32(&want, &half, 1);
+                memcpy(&is, row + (size_t)(i % K) * sizeof(float), sizeof(is));
+                assert_true(is == want);
+            }
         }
         free(whole);
         free(single);
     }
+}
+
+/* bf16 rows are for quantised weights only. */
+static void plain_weights_take_rows_as_they_are(void **state)
+{
+    (void)state;
+    float x[M * K], rounded[M * K], want[M * N], got[M * N];
+    for (int i = 0; i < M * K; i++) {
+        x[i] = (float)(i * 7919 % 1009) / 77.0f - 6.5f;
+        ttk_bf16 half;
+        ttk.f32_to_bf16(&half, &x[i], 1);
+        ttk.bf16_to_f32(&rounded[i], &half, 1);
+    }
+    void *buffer = aligned_alloc(64, tt_rows_bytes(TT_ACT_BF16, M, K));
+    assert_non_null(buffer);
+    const tt_rows rows = tt_rows_round(TT_ACT_BF16, NULL, buffer, x, K, M, K);
+    for (size_t f = 0; f < sizeof(formats) / sizeof(formats[0]); f++) {
+        tt_linear linear;
+        fill(&linear, &formats[f]);
+        call_kernel(&linear, want, ttk_format_is_plain(&formats[f]) ? x : rounded);
+        tt_linear_part(&linear, got, N, &rows, M, 0, 1);
+        assert_memory_equal(got, want, sizeof(want));
+        tt_linear_fini(&linear);
+    }
+    free(buffer);
 }
 
 int main(void)
@@ -162,6 +192,7 @@ int main(void)
         cmocka_unit_test(every_format_runs_in_parts),
         cmocka_unit_test(int8_rows_run_in_parts),
         cmocka_unit_test(rows_are_rounded_one_by_one),
+        cmocka_unit_test(plain_weights_take_rows_as_they_are),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
