@@ -7,7 +7,8 @@
  * machine meets both. Every sequence is forced to a token that depends on its prompt and position
  * alone, so both lanes and all layouts route alike, and routing does not collapse into a loop as
  * greedy text of random weights does. Prints JSON, one object a line: one about the run, then one
- * per measurement with every sample and the totals of all phases. */
+ * per measurement with every sample and the totals of all phases. With --prefill, prompts of those
+ * lengths are timed first, each alone from its first step to its first token. */
 #define _GNU_SOURCE
 #include "config.h"
 #include "bench_rank.h"
@@ -40,7 +41,7 @@ enum { IS_DEBUG_BUILD = 0 };
 
 typedef struct settings {
     bool help, read;
-    const char *batch, *delays, *trace;
+    const char *batch, *prefill, *delays, *trace;
     int64_t prompt, block, rounds, warmup, seed, threads, dp, tp, ep, etp, chunk;
     double seconds, deadline_s;
     int progress, weights, act, wire, wire_back, kv;
@@ -51,6 +52,8 @@ static const tt_option options[] = {
     {"help", 'h', TT_OPTION_FLAG, AT(help), NULL, 0, 0, NULL, NULL, "print this help"},
     {"batch", 'b', TT_OPTION_STRING, AT(batch), "1", 0, 0, NULL, "LIST",
      "sequences over all groups, as 1,8,32"},
+    {"prefill", 0, TT_OPTION_STRING, AT(prefill), NULL, 0, 0, NULL, "LIST",
+     "time prompts of these lengths, as 128,512; see --prefill-chunk"},
     {"prompt", 'p', TT_OPTION_INT, AT(prompt), "64", PROMPT_KEY, 1e6, NULL, "N",
      "tokens of each prompt"},
     {"block", 0, TT_OPTION_INT, AT(block), "10", 1, 1e5, NULL, "N", "timed steps in a row"},
@@ -113,6 +116,8 @@ typedef struct bench {
     settings s;
     int64_t batch[MAX_BATCHES], max_batch;
     int n_batches;
+    int64_t prefill[MAX_BATCHES];
+    int n_prefill;
     delay delay[MAX_DELAYS];
     int n_delays; /* 0: one lane */
     int64_t max_rounds, context;
@@ -191,6 +196,14 @@ static void read_lists(bench *b)
                        : TT_OK);
         b->max_batch = b->batch[i] > b->max_batch ? b->batch[i] : b->max_batch;
     }
+    b->n_prefill = b->s.prefill ? parse_list("prefill", b->s.prefill, MAX_BATCHES, value, NULL) : 0;
+    for (int i = 0; i < b->n_prefill; i++) {
+        b->prefill[i] = (int64_t)value[i];
+        bench_must(b->prefill[i] < PROMPT_KEY
+                       ? TT_FAIL(TT_ERR_USAGE, "--prefill %s: a prompt has at least %d tokens",
+                                 b->s.prefill, PROMPT_KEY)
+                       : TT_OK);
+    }
     b->n_delays = b->s.delays ? parse_list("delays", b->s.delays, MAX_DELAYS, value, unit) : 0;
     for (int i = 0; i < b->n_delays; i++) {
         bool is_x = strcmp(unit[i], "x") == 0, is_us = strcmp(unit[i], "us") == 0;
@@ -222,19 +235,19 @@ static void on_output(void *arg, const tt_output *output)
     }
 }
 
-static void submit(bench *b, lane *l, int64_t batch)
+static void submit(bench *b, lane *l, int64_t batch, int64_t n_prompt)
 {
-    int32_t *prompt = malloc((size_t)b->s.prompt * sizeof(*prompt));
+    int32_t *prompt = malloc((size_t)n_prompt * sizeof(*prompt));
     l->has_spoken = calloc((size_t)batch, sizeof(*l->has_spoken));
     bench_must(prompt && l->has_spoken ? TT_OK : TT_FAIL(TT_ERR_NOMEM, "no memory for prompts"));
     l->n_silent = batch;
     for (int64_t i = 0; i < batch; i++) {
         uint64_t key = mix((uint64_t)b->s.seed) + mix((uint64_t)i + 1), id;
-        for (int64_t t = 0; t < b->s.prompt; t++) {
+        for (int64_t t = 0; t < n_prompt; t++) {
             prompt[t] = random_token(key, t, tt_model_arch(b->r.model)->V);
         }
         tt_request request = {
-            .prompt = prompt, .n_prompt = b->s.prompt, .max_new = b->context - b->s.prompt};
+            .prompt = prompt, .n_prompt = n_prompt, .max_new = b->context - n_prompt};
         bench_must(tt_engine_submit(l->b.engine, &request, &id));
         l->first_id = i == 0 ? id : l->first_id;
     }
@@ -268,7 +281,7 @@ static void leave(lane *l)
 static void start_batch(bench *b, lane *l, int64_t batch)
 {
     if (b->r.rank == 0) {
-        submit(b, l, batch);
+        submit(b, l, batch, b->s.prompt);
     }
     if (enter(b, l)) {
         while (l->n_silent > 0) {
@@ -584,6 +597,35 @@ static void measure(bench *b, int64_t batch, bool is_last)
     }
 }
 
+/* Prompts of one length, each alone: from its first step to its first token. */
+static void measure_prefill(bench *b, int64_t n_prompt)
+{
+    lane *l = &b->lane[0];
+    json_t *ns = json_array();
+    for (int64_t round = 0; round <= b->s.rounds; round++) {
+        if (b->r.rank == 0) {
+            submit(b, l, 1, n_prompt);
+        }
+        if (enter(b, l)) {
+            uint64_t begin = tt_now_ns();
+            while (l->n_silent > 0) {
+                step(l);
+            }
+            if (round > 0) { /* the first warms up */
+                json_array_append_new(ns, json_integer((json_int_t)(tt_now_ns() - begin)));
+            }
+            leave(l);
+        }
+        end_batch(b, l, 1);
+    }
+    if (b->r.rank == 0) {
+        print_json(json_pack("{s:s, s:I, s:I, s:o}", "record", "prefill", "prompt",
+                             (json_int_t)n_prompt, "chunk", (json_int_t)b->s.chunk, "ns", ns));
+    } else {
+        json_decref(ns);
+    }
+}
+
 static void measure_delay(bench *b, int64_t batch, const delay *d, bool is_last)
 {
     bool is_known = !d->is_of_shared || b->shared_ns > 0.0;
@@ -621,6 +663,13 @@ static void size_up(bench *b, const char *path)
                              (long long)b->s.rounds, (long long)b->s.block, (long long)b->s.prompt,
                              (long long)tt_model_arch(model)->context));
     b->context = before + (b->max_rounds + traced) * per_round;
+    for (int i = 0; i < b->n_prefill; i++) {
+        b->context = b->prefill[i] + 1 > b->context ? b->prefill[i] + 1 : b->context;
+    }
+    bench_must(b->context > tt_model_arch(model)->context
+                   ? TT_FAIL(TT_ERR_USAGE, "--prefill %s: the context is %lld", b->s.prefill,
+                             (long long)tt_model_arch(model)->context)
+                   : TT_OK);
     for (int64_t l = 0; l < tt_model_arch(model)->L; l++) {
         b->n_moe_layers += tt_model_arch(model)->layer[l].is_moe;
     }
@@ -646,6 +695,9 @@ static void run(bench *b, const char *path)
         bench_must(b->lane[i].step_ns ? TT_OK : TT_FAIL(TT_ERR_NOMEM, "no memory for samples"));
     }
     print_run(b, read_bytes_per_s);
+    for (int i = 0; i < b->n_prefill; i++) {
+        measure_prefill(b, b->prefill[i]);
+    }
     for (int i = 0; i < b->n_batches; i++) {
         bool is_last = i == b->n_batches - 1;
         b->shared_ns = (double)NAN;
