@@ -197,6 +197,7 @@ static void failure_travels(int split)
     objects o;
     make_objects(world, &o);
     MUST(use_exchange(o.exchange, TT_OK));
+    MPI_Barrier(MPI_COMM_WORLD); /* who is still in the first use would learn of the failure there */
     double begin = MPI_Wtime();
     tt_status st = use_exchange(o.exchange,
                                 test_rank == 1 ? TT_FAIL(TT_ERR_NUMERIC, "NaN in layer 3") : TT_OK);
@@ -218,6 +219,7 @@ static void failure_is_told(wait_kind kind, int split, tt_progress progress)
     tt_world_set_patient(world, false);
     scenario s = {.kind = kind, .split = split, .victim = 1, .progress = progress};
     MUST(one_wait(world, &o, &s));
+    MPI_Barrier(MPI_COMM_WORLD); /* as above */
     double begin = MPI_Wtime();
     tt_status st = TT_OK;
     if (test_rank == 1) {
