@@ -26,39 +26,59 @@ report() { # report NAME STATUS
     if [ "$2" -eq 0 ]; then echo "ok $count - $1"; else echo "not ok $count - $1"; failed=$((failed + 1)); fi
 }
 # ---- the table ----
-last=
-while read -r model ranks options; do
-    case $model in '#'* | '') continue ;; esac
-    row="$model on $ranks: $options"
-    case $model in *+*) options="--weights ${model#*+} $options" ;; esac
-    fake=
-    case $options in *nodes=*)
-        fake=${options##*nodes=}
-        options=${options%nodes=*}
-        ;;
+# Two walks at once, each over every other model, since much of a row's time is that of starting ranks; WALK is 0 or 1.
+walk_table() { # walk_table WALK
+    last=
+    model_id=0
+    mkdir -p "$work/$1"
+    while read -r model ranks options; do
+        case $model in '#'* | '') continue ;; esac
+        row="$model on $ranks: $options"
+        case $model in *+*) options="--weights ${model#*+} $options" ;; esac
+        fake=
+        case $options in *nodes=*)
+            fake=${options##*nodes=}
+            options=${options%nodes=*}
+            ;;
+        esac
+        is_oracle=0
+        if [ "$model" != "$last" ]; then
+            is_oracle=1
+            model_id=$((model_id + 1))
+            last=$model
+        fi
+        [ $((model_id % 2)) -eq "$1" ] || continue
+        if [ $is_oracle -eq 0 ] && [ -n "${TT_LAYOUTS:-}" ]; then
+            case $row in *"$TT_LAYOUTS"*) ;; *) continue ;; esac
+        fi
+        out=$work/$model.npy
+        [ $is_oracle -eq 1 ] || out=$work/$1/out.npy
+        rm -f "$out"
+        # shellcheck disable=SC2086
+        mpi_run "$ranks" env ${fake:+TUTTI_FAKE_NODES=$fake} "$tutti" score "$(model_dir "$model")" --ids-file "$(ids_of "$model")" \
+            --logits "$out" --quiet $options </dev/null >"$work/$1/log" 2>&1
+        status=$?
+        if [ $status -ne 0 ]; then
+            sed 's/^/# /' "$work/$1/log"
+        elif [ $is_oracle -eq 0 ]; then
+            cmp "$work/$model.npy" "$out" >"$work/$1/log" 2>&1 || { status=1; sed 's/^/# /' "$work/$1/log"; }
+        elif [ ! -s "$out" ]; then
+            status=1
+        fi
+        echo "$status $row"
+    done <"$table"
+}
+walk_table 0 >"$work/rows.0" &
+walk_table 1 >"$work/rows.1"
+wait
+while read -r status row; do
+    case $status in
+    '#') echo "# $row" ;;
+    *) report "$row" "$status" ;;
     esac
-    is_oracle=0
-    [ "$model" = "$last" ] || is_oracle=1
-    last=$model
-    if [ $is_oracle -eq 0 ] && [ -n "${TT_LAYOUTS:-}" ]; then
-        case $row in *"$TT_LAYOUTS"*) ;; *) continue ;; esac
-    fi
-    out=$work/$model.npy
-    [ $is_oracle -eq 1 ] || out=$work/out.npy
-    rm -f "$out"
-    # shellcheck disable=SC2086
-    mpi_run "$ranks" env ${fake:+TUTTI_FAKE_NODES=$fake} "$tutti" score "$(model_dir "$model")" --ids-file "$(ids_of "$model")" --logits "$out" --quiet $options \
-        </dev/null >"$work/log" 2>&1
-    status=$?
-    if [ $status -ne 0 ]; then
-        sed 's/^/# /' "$work/log"
-    elif [ $is_oracle -eq 0 ]; then
-        cmp "$work/$model.npy" "$out" >"$work/log" 2>&1 || { status=1; sed 's/^/# /' "$work/log"; }
-    elif [ ! -s "$out" ]; then
-        status=1
-    fi
-    report "$row" $status
-done <"$table"
+done <<ROWS
+$(cat "$work/rows.0" "$work/rows.1")
+ROWS
 # ---- alone is as in a batch ----
 # Row widths: logits are f32 [T][V] behind the .npy header; sequences follow each other.
 vocabulary=4096
