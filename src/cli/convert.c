@@ -1,6 +1,7 @@
 /* convert.c - `tutti convert MODEL OUT`: a packed checkpoint, without MPI. */
 #define _GNU_SOURCE /* sched_getaffinity, CPU_COUNT */
 #include "config.h"
+#include <jansson.h>
 #include <sched.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -34,6 +35,17 @@ static int count_threads(const tti_cli_options *options)
     return n < 1 ? 1 : n > MAX_THREADS ? MAX_THREADS : n;
 }
 
+/* One object on stdout. */
+static tt_status print_json(const char *path, const char *out, uint64_t bytes, double s)
+{
+    json_t *json = json_pack("{s:s, s:s, s:I, s:f}", "model", path, "out", out, "bytes", (json_int_t)bytes, "seconds", s);
+    TT_CHECK(json, TT_ERR_NOMEM, "no memory for a line of JSON, or a path is not UTF-8");
+    json_dumpf(json, stdout, JSON_COMPACT);
+    putchar('\n');
+    json_decref(json);
+    return tti_cli_flush_stdout();
+}
+
 static tt_status convert(const tti_cli_options *options, const char *path, const char *out)
 {
     tt_model *model = NULL;
@@ -55,8 +67,10 @@ static tt_status convert(const tti_cli_options *options, const char *path, const
     if (b.percent >= 0) {
         fprintf(stderr, "\r%60s\r", "");
     }
-    if (st == TT_OK && !options->quiet) {
-        double s = (double)(tt_now_ns() - begin_ns) / NS_PER_S;
+    double s = (double)(tt_now_ns() - begin_ns) / NS_PER_S;
+    if (st == TT_OK && options->json) {
+        st = print_json(path, out, bytes, s);
+    } else if (st == TT_OK && !options->quiet) {
         fprintf(stderr, "converted %.1f MiB in %.2f s, %.2f GB/s\n", (double)bytes / TTI_CLI_MIB, s, s > 0 ? (double)bytes / s / BYTES_PER_GB : 0.0);
     }
     tt_stream_destroy(&compute);

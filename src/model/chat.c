@@ -191,8 +191,8 @@ static tt_status render_request(const tt_tokenizer *t, const json_t *request, tt
                                 tt_text *mark)
 {
     TT_CHECK(tt_tokenizer_has_chat_template(t), TT_ERR_FILE,
-             "the model has no chat template (no \"chat_template\" in tokenizer_config.json, no "
-             "chat_template.jinja)");
+             "the model has no chat template (\"chat_template\" in tokenizer_config.json, chat_template.jinja, "
+             "or tokenizer.chat_template in a GGUF file)");
     json_t *variables = json_object();
     TT_CHECK(variables, TT_ERR_NOMEM, "out of memory for a conversation");
     tt_status st = make_variables(request, variables);

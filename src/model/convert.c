@@ -461,7 +461,7 @@ static tt_status check_out(const tt_convert_params *params, writer *w)
     TT_CHECK(lstat(params->out, &info) != 0, TT_ERR_USAGE, "%s: exists already; nothing is overwritten", tti_show_path(params->out));
     snprintf(w->dir, sizeof(w->dir), "%.*s.tmp", (int)n, params->out);
     TT_CHECK(mkdir(w->dir, 0755) == 0, TT_ERR_IO, "%s: %s%s", tti_show_path(w->dir), strerror(errno),
-             errno == EEXIST ? " (of a conversion that is under way, or was killed)" : "");
+             errno == EEXIST ? " (of a conversion that is under way, or was stopped: then remove it)" : "");
     return TT_OK;
 }
 
@@ -470,6 +470,7 @@ tt_status tt_convert(const tt_convert_params *params, uint64_t *bytes_out)
     writer w = {.params = params, .model = params->model, .fd = -1};
     w.load = (tt_load_params){.model = params->model, .node = TT_MEMORY_ANY_NODE, .compute = params->compute, .alone = true};
     TT_TRY(check_out(params, &w));
+    tt_load_warn_requantized(params->model, params->weights);
     tt_status st = list_items(&w);
     if (st == TT_OK) {
         st = put_weights(&w);

@@ -51,6 +51,12 @@ check "has no layer behind the last" [ "$(head -c 2000000 "$packed/model.safeten
 check "has the last" [ "$(head -c 2000000 "$packed/model.safetensors" | grep -a -c '"expert_gate\.5\.31"')" -gt 0 ]
 one "$tutti" info "$packed"
 check "says so" out_has '; 0 MTP layers'
+one "$tutti" convert "$golden/architectures/qwen3_moe_gptq" "$work/twice" --weights int8 --json
+check "of quantised weights warns of rounding them again" err_has 'rounds them a second time'
+check "prints JSON alone" out_has '^\{"model":".*","out":".*/twice","bytes":[0-9]+,"seconds":[0-9.]+\}$'
+mkdir "$work/stopped.tmp"
+one "$tutti" convert "$model" "$work/stopped"
+check "of a stopped conversion says what to do" refused 1 'stopped\.tmp: File exists \(.*then remove it\)'
 one "$tutti" run "$packed" --chat 'What is hwloc?' -n 8 --quiet --threads 1
 check "has its tokenizer and template" out_has '^hwloc: '
 one "$tutti" convert "$packed" "$work/again" --quiet
