@@ -151,12 +151,14 @@ TTK_INLINE void rows_of_kind(ttk_dtype code, bool is_lifted, bool has_offset, co
 {
     int64_t m = 0;
     for (; M - m >= TILE_ROWS; m += TILE_ROWS) {
-        tile(code, is_lifted, has_offset, w, b, m, 0, TILE_ROWS, 2);
-        tile(code, is_lifted, has_offset, w, b, m, 2, TILE_ROWS, 2);
+        for (int j = 0; j < BLOCKS; j += 2) {
+            tile(code, is_lifted, has_offset, w, b, m, j, TILE_ROWS, 2);
+        }
     }
     if (M - m == 3) {
-        tile(code, is_lifted, has_offset, w, b, m, 0, 3, 2);
-        tile(code, is_lifted, has_offset, w, b, m, 2, 3, 2);
+        for (int j = 0; j < BLOCKS; j += 2) {
+            tile(code, is_lifted, has_offset, w, b, m, j, 3, 2);
+        }
     } else if (M - m == 2) {
         tile(code, is_lifted, has_offset, w, b, m, 0, 2, 4);
     } else if (M - m == 1) {
