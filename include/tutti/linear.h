@@ -66,8 +66,10 @@ static inline uint64_t tt_linear_bytes(const tt_linear *linear)
 {
     return linear->bytes + (linear->bias ? (uint64_t)linear->N * sizeof(float) : 0);
 }
-/* y[M][ldy] = rows[M] w^T + bias. Plain weights take the rows as they are, quantised ones rounded (to int8 where the format can: ttk_can_act8; else
- * as they are). With compute NULL the caller does it alone. */
+/* How these weights take rows for which the layout says `act`: plain ones as they are, quantised ones rounded (to int8 where the format can:
+ * ttk_can_act8; else as they are). Rows that nobody takes rounded need not be rounded. */
+TT_API tt_act tt_linear_act(const tt_linear *linear, tt_act act);
+/* y[M][ldy] = rows[M] w^T + bias, with the rows as tt_linear_act says. With compute NULL the caller does it alone. */
 TT_API void tt_linear_run(const tt_linear *linear, tt_stream *compute, const char *name, float *y, int64_t ldy,
                           const tt_rows *rows, int64_t M);
 /* The part of the same product that thread `thread_id` of `n_threads` does; for callers that are already inside a task. */

@@ -272,6 +272,19 @@ static int64_t find_parts(const tt_attention *attention, int64_t layer, int64_t 
     return (is_delta ? arch->delta.Nv : arch->Nq) * head_width;
 }
 
+/* How the mixer's first products take their rows: rounded if any of them does. */
+static tt_act input_act(const tti_attention_layer *layer, tt_act act)
+{
+    const tt_linear *const first[] = {&layer->q,   &layer->k,    &layer->v,    &layer->gate,
+                                      &layer->q_a, &layer->kv_a, &layer->beta, &layer->decay};
+    for (size_t i = 0; i < sizeof(first) / sizeof(first[0]); i++) {
+        if (tt_linear_act(first[i], act) != TT_ACT_F32) {
+            return act;
+        }
+    }
+    return TT_ACT_F32;
+}
+
 tt_status tt_attention_forward(tt_attention *attention, int64_t layer, const tt_batch *batch,
                                const float *x, float *y)
 {
@@ -285,7 +298,9 @@ tt_status tt_attention_forward(tt_attention *attention, int64_t layer, const tt_
     tt_span span = tt_span_begin(TT_PHASE_ATTENTION, "attention");
     index_rows(attention, layer, batch);
     uint64_t bytes_before = attention->kv_bytes_read;
-    const tt_rows in = tt_rows_round(attention->layout->act, attention->compute, attention->rounded, x, H, T, H);
+    const tt_act act = attention->layout->act;
+    const tt_rows in =
+        tt_rows_round(input_act(&attention->layer[layer], act), attention->compute, attention->rounded, x, H, T, H);
     if (arch->layer[layer].mixer == TT_MIXER_DELTA) {
         tti_delta_heads(attention, layer, batch, &in);
     } else if (arch->attention == TT_ATTENTION_MLA) {
@@ -296,7 +311,7 @@ tt_status tt_attention_forward(tt_attention *attention, int64_t layer, const tt_
     TT_TRY(tt_gather_exec(attention->gather, attention->heads, heads_row, head_rect, TT_GATHER_ALL,
                           attention->compute));
     const tt_linear *o = &attention->layer[layer].o;
-    const tt_rows heads = tt_rows_round(attention->layout->act, attention->compute, attention->rounded, attention->heads,
+    const tt_rows heads = tt_rows_round(tt_linear_act(o, act), attention->compute, attention->rounded, attention->heads,
                                         heads_row, T, o->K);
     tt_linear_run(o, attention->compute, "o", y + out_rect[attention->role->tp_id].col, H, &heads, T);
     TT_TRY(tt_gather_exec(attention->gather, y, H, out_rect, TT_GATHER_ALL, attention->compute));

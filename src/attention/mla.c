@@ -112,8 +112,9 @@ void tti_mla_heads(tt_attention *attention, int64_t layer_id, const tt_batch *ba
         tt_linear_run(&layer->q_a, attention->compute, "q_a", attention->q_low, arch->q_rank, x,
                       T);
         tt_stream_run(attention->compute, "query norm", query_norm_part, &task);
-        tt_rows low = tt_rows_round(attention->layout->act, attention->compute, attention->rounded, attention->q_low,
-                                    arch->q_rank, T, arch->q_rank);
+        const tt_act act = tt_linear_act(&layer->q_b, attention->layout->act);
+        tt_rows low = tt_rows_round(act, attention->compute, attention->rounded, attention->q_low, arch->q_rank, T,
+                                    arch->q_rank);
         tt_linear_run(&layer->q_b, attention->compute, "q_b", attention->q, attention->q_width, &low, T);
     } else {
         tt_linear_run(&layer->q, attention->compute, "q", attention->q, attention->q_width, x,

@@ -110,16 +110,21 @@ tt_rows tt_rows_round(tt_act act, tt_stream *compute, void *buffer, const float 
 
 /* ---- products ---- */
 
+tt_act tt_linear_act(const tt_linear *linear, tt_act act)
+{
+    if (ttk_format_is_plain(&linear->format) || (act == TT_ACT_INT8 && !ttk_can_act8(&linear->format, linear->K))) {
+        return TT_ACT_F32;
+    }
+    return act;
+}
+
 /* Panels [panel_begin, panel_end). */
 static void run_block(const tt_linear *linear, float *y, int64_t ldy, const tt_rows *rows, int64_t M,
                       int64_t panel_begin, int64_t panel_end)
 {
-    const float *x = rows->x;
-    int64_t ldx = rows->ldx;
-    if (rows->act == TT_ACT_BF16 && !ttk_format_is_plain(&linear->format)) {
-        x = rows->rounded;
-        ldx = (int64_t)(rows->stride / sizeof(float));
-    }
+    const tt_act act = tt_linear_act(linear, rows->act);
+    const float *x = act == TT_ACT_BF16 ? rows->rounded : rows->x;
+    const int64_t ldx = act == TT_ACT_BF16 ? (int64_t)(rows->stride / sizeof(float)) : rows->ldx;
     int64_t n_begin = panel_begin * TTK_PANEL;
     int64_t n_end = panel_end * TTK_PANEL < linear->N ? panel_end * TTK_PANEL : linear->N;
     if (n_end <= n_begin || M <= 0) {
@@ -131,7 +136,7 @@ static void run_block(const tt_linear *linear, float *y, int64_t ldy, const tt_r
         ttk.gemm_bf16(y + n_begin, ldy, x, ldx, panels, M, n_end - n_begin, linear->K);
     } else if (linear->format.code == TTK_F32) {
         ttk.gemm_f32(y + n_begin, ldy, x, ldx, panels, M, n_end - n_begin, linear->K);
-    } else if (rows->act == TT_ACT_INT8 && ttk_can_act8(&linear->format, linear->K)) {
+    } else if (act == TT_ACT_INT8) {
         ttk.gemm_act8(y + n_begin, ldy, rows->rounded, rows->stride, &linear->format, panels, M,
                       n_end - n_begin, linear->K);
     } else {

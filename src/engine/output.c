@@ -76,7 +76,8 @@ static tt_status make_logits(tt_engine *engine, const block_task *task)
     block_task copy = *task;
     tt_stream_run(engine->compute, "final norm", norm_part, &copy);
     const int64_t H = engine->arch->H;
-    const tt_rows rows = tt_rows_round(layout->act, engine->compute, engine->head_rounded, engine->head_x, H, task->n, H);
+    const tt_act act = tt_linear_act(&engine->head, layout->act);
+    const tt_rows rows = tt_rows_round(act, engine->compute, engine->head_rounded, engine->head_x, H, task->n, H);
     tt_linear_run(&engine->head, engine->compute, "head", engine->logits + engine->head_begin, V, &rows, task->n);
     TT_TRY(tt_gather_exec(engine->row_gather, engine->logits, V, rect, 0, engine->compute));
     engine->trunk_bytes_read += tt_linear_bytes(&engine->head);
