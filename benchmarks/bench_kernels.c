@@ -447,59 +447,102 @@ static void call_attend(ttk_any_fn *fn, void *state)
     ((ttk_attend_fn *)fn)(&((attention *)state)->args);
 }
 
-static void bench_attend_shape(const ttk_row *row, const char *name, int64_t G, int64_t Dk,
-                               int64_t Dv, bool is_latent, ttk_dtype type, int64_t n_positions)
+/* R rows of G heads over n_positions positions. */
+typedef struct attend_shape {
+    const char *name;
+    int64_t R, G, Dk, Dv;
+    bool is_latent;
+    int64_t n_positions;
+} attend_shape;
+
+static void bench_attend_shape(const ttk_row *row, const attend_shape *s, ttk_dtype type)
 {
     bool is_ref = row->need == 0;
-    n_positions = is_ref ? n_positions / (int64_t)SLOW_FACTOR : n_positions;
-    int64_t stride = is_latent ? Dk : Dk + Dv;
+    int64_t n_positions = is_ref ? s->n_positions / (int64_t)SLOW_FACTOR : s->n_positions;
+    int64_t stride = s->is_latent ? s->Dk : s->Dk + s->Dv, n = s->R * s->G;
     int64_t n_pages = (n_positions + TTK_PAGE - 1) / TTK_PAGE;
-    size_t page_bytes = (size_t)(stride * TTK_PAGE) * ttk_dtype_bytes(type);
-    char *store = take((size_t)n_pages * page_bytes);
-    memset(store, 0x3c, (size_t)n_pages * page_bytes);
+    int64_t scales = stride * TTK_PAGE * (int64_t)ttk_dtype_bytes(type), scales_bytes = TTK_PAGE * (int64_t)sizeof(float);
+    int64_t page_bytes = scales + (type == TTK_I8 ? 2 * scales_bytes : 0);
+    char *store = take((size_t)(n_pages * page_bytes));
+    memset(store, 0x3c, (size_t)(n_pages * page_bytes));
     const void **pages = take((size_t)n_pages * sizeof(*pages));
     for (int64_t p = 0; p < n_pages; p++) {
-        pages[p] = store + (size_t)p * page_bytes;
+        pages[p] = store + p * page_bytes;
     }
-    float *q = take_floats(G * Dk);
-    float *out = take_floats(G * Dv);
-    float *work = take(ttk_attend_work_floats(G, Dk, Dv) * sizeof(float));
+    int64_t *first = take((size_t)s->R * sizeof(*first));
+    memset(first, 0, (size_t)s->R * sizeof(*first));
+    float *q = take_floats(n * s->Dk);
+    float *out = take_floats(n * s->Dv);
+    float *work = take(ttk_attend_work_floats(n, s->Dk, s->Dv) * sizeof(float));
     attention a = {{.q = q,
-                    .ldq = Dk,
+                    .q_row = s->G * s->Dk,
+                    .q_head = s->Dk,
                     .out = out,
-                    .ldo = Dv,
+                    .out_row = s->G * s->Dv,
+                    .out_head = s->Dv,
                     .pages = pages,
                     .kv_type = type,
-                    .v_offset = is_latent ? 0 : Dk,
+                    .v_offset = s->is_latent ? 0 : s->Dk,
                     .k_stride = stride,
                     .v_stride = stride,
-                    .G = G,
-                    .Dk = Dk,
-                    .Dv = Dv,
-                    .last = n_positions - 1,
+                    .k_scales = scales,
+                    .v_scales = scales + scales_bytes,
+                    .tail_scales = scales + scales_bytes,
+                    .k_tail = type == TTK_I8 && s->is_latent ? s->Dk - s->Dv : 0,
+                    .R = s->R,
+                    .G = s->G,
+                    .Dk = s->Dk,
+                    .Dv = s->Dv,
+                    .first = first,
+                    .last = n_positions - s->R,
                     .scale = 0.1f,
                     .work = work}};
     timing t = time_calls(call_attend, row->fn, &a);
     char shape[64];
-    snprintf(shape, sizeof(shape), "%s %s %lld", name, type == TTK_F32 ? "f32" : "bf16",
+    snprintf(shape, sizeof(shape), "%s %s %lld", s->name, type == TTK_F32 ? "f32" : type == TTK_BF16 ? "bf16" : "int8",
              (long long)n_positions);
-    report(row->name, shape, t, (double)(n_positions * stride) * (double)ttk_dtype_bytes(type),
-           2.0 * (double)(G * n_positions * (Dk + Dv)));
+    report(row->name, shape, t, (double)(n_pages * page_bytes), 2.0 * (double)(n * n_positions * (s->Dk + s->Dv)));
     free(store);
     free(pages);
+    free(first);
     free(q);
     free(out);
     free(work);
 }
 
+/* Decode, one row at a time, and prefill, tiles of rows; those of 16384 positions come from memory. */
 static void bench_attend(const ttk_row *row)
 {
-    bench_attend_shape(row, "MLA 16x576/512", 16, 576, 512, true, TTK_BF16, 4096);
-    bench_attend_shape(row, "MLA 16x576/512", 16, 576, 512, true, TTK_F32, 4096);
-    bench_attend_shape(row, "GQA 8x128", 8, 128, 128, false, TTK_BF16, 4096);
-    bench_attend_shape(row, "GQA 8x128", 8, 128, 128, false, TTK_F32, 4096);
-    bench_attend_shape(row, "MHA 1x128", 1, 128, 128, false, TTK_BF16, 4096);
-    bench_attend_shape(row, "MHA 1x128", 1, 128, 128, false, TTK_F32, 4096);
+    static const attend_shape shapes[] = {
+        {"MLA 16x576/512", 1, 16, 576, 512, true, 4096},   {"MLA 2x16x576/512", 2, 16, 576, 512, true, 4096},
+        {"GQA 8x128", 1, 8, 128, 128, false, 4096},        {"GQA 4x8x128", 4, 8, 128, 128, false, 4096},
+        {"GQA 8x128", 1, 8, 128, 128, false, 16384 * 4},   {"MHA 1x128", 1, 1, 128, 128, false, 4096},
+        {"MHA 32x1x128", 32, 1, 128, 128, false, 4096},
+    };
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
+        bench_attend_shape(row, &shapes[i], TTK_F32);
+        bench_attend_shape(row, &shapes[i], TTK_BF16);
+        bench_attend_shape(row, &shapes[i], TTK_I8);
+    }
+}
+
+/* Parts of a block of 8 heads, 64 blocks of them, as of a context of 4096. */
+static void call_attend_merge(ttk_any_fn *fn, void *state)
+{
+    ((ttk_attend_merge_fn *)fn)(state);
+}
+
+static void bench_attend_merge(const ttk_row *row)
+{
+    enum { PARTS = 64, STRIDE_PARTS = 8, DV = 128 };
+    int64_t stride = STRIDE_PARTS * (int64_t)ttk_attend_part_floats(DV);
+    float out[DV], state[2];
+    float *parts = take_floats(PARTS * stride);
+    ttk_attend_merge_args args = {
+        .parts = parts, .stride = stride, .n = PARTS, .is_first = true, .is_last = true, .Dv = DV, .out = out, .state = state};
+    timing t = time_calls(call_attend_merge, row->fn, &args);
+    report(row->name, "64 parts of 128", t, (double)(PARTS * DV) * sizeof(float), 2.0 * (double)(PARTS * DV));
+    free(parts);
 }
 
 /* ---- everything that works on rows in a cache ---- */
@@ -688,7 +731,8 @@ static bench_fn *const benches[TTK_OP_COUNT] = {
     [TTK_OP_add_f32] = bench_rows,      [TTK_OP_axpy_f32] = bench_rows,
     [TTK_OP_f32_to_bf16] = bench_rows,  [TTK_OP_bf16_to_f32] = bench_rows,
     [TTK_OP_sigmoid_f32] = bench_rows,  [TTK_OP_softmax_f32] = bench_rows,
-    [TTK_OP_attend] = bench_attend,     [TTK_OP_topk_f32] = bench_rows,
+    [TTK_OP_attend] = bench_attend,     [TTK_OP_attend_merge] = bench_attend_merge,
+    [TTK_OP_topk_f32] = bench_rows,
     [TTK_OP_argmax_f32] = bench_rows,   [TTK_OP_clamped_mul_f32] = bench_rows,
     [TTK_OP_pack_quant] = bench_rows,   [TTK_OP_unpack] = bench_rows,
     [TTK_OP_quantize] = bench_rows,

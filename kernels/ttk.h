@@ -207,33 +207,63 @@ typedef void ttk_sigmoid_f32_fn(float *z, int64_t n);
  * NaN anywhere gives all NaN. */
 typedef void ttk_softmax_f32_fn(float *z, int64_t n);
 
-/* ---- attention of one query row over paged keys and values ----
- * The keys of positions [first, last] (first = 0 without a sliding window) are seen in blocks of TTK_BLOCK absolute positions;
- * block b holds positions [64b, 64b+63] cut to [first, last]. For each of G heads that share keys:
+/* ---- attention of query rows over paged keys and values ----
+ * R consecutive query rows of one sequence, G heads each that share keys. Row r sees the positions [first[r], last + r] (first[r] = 0 without a
+ * sliding window), in blocks of TTK_BLOCK absolute positions; block b holds positions [64b, 64b+63] cut to what the row sees. For each head of
+ * each row:
  *   s[j] = lanes16(q . k[j]) * scale;   m = max s;  p[j] = exp(s[j] - m);  l = lanes16(p) with lane = j's index within the
  *   block (absolute position mod 64) mod 16;   o[d] = fmaf chain over j ascending of p[j] * v[j][d], from +0
  * and blocks are merged in ascending order into (M, L, O), starting as a copy of the first block's (m, l, o):
  *   M' = max(M, m); a = exp(M - M'); b = exp(m - M');  L = fmaf(L, a, l*b);  O[d] = fmaf(O[d], a, o[d]*b)
  * After the last block an attention sink (if any) joins as a block with m = sink, l = 1, o = 0.  out[d] = O[d] / L.
- * Source: online softmax, arXiv:1805.02867. */
+ * Source: online softmax, arXiv:1805.02867.
+ * TTK_I8: keys and values are whole numbers with a f32 scale per token, the last k_tail elements of a key with one of their own; then
+ *   s[j] = (lanes16(q . k[j]) * k_scale[j]) * scale,   of a key with a tail: fmaf(lanes16(tail), tail_scale[j], lanes16(rest) * k_scale[j]) * scale
+ * (the lanes of a tail begin anew), and o's chain takes p[j] * v_scale[j], rounded once, in place of p[j].
+ * Either all blocks are merged and out is written, or the (m, l, o) of a run of blocks are left for ttk_attend_merge, so that the blocks of a long
+ * context can be spread over threads. */
 enum { TTK_PAGE = 16, TTK_BLOCK = 64 }; /* tokens */
 typedef struct ttk_attend_args {
-    const float *q;      /* q[G][ldq], first Dk of each row */
-    int64_t ldq;
-    float *out;          /* out[G][ldo], first Dv of each row; does not overlap anything */
-    int64_t ldo;
+    const float *q;      /* head g of row r: q[r*q_row + g*q_head], Dk elements */
+    int64_t q_row, q_head;
+    float *out;          /* likewise, Dv elements; does not overlap anything. Not used with parts */
+    int64_t out_row, out_head;
     const void *const *pages; /* pages[p]: the page of positions [16p, 16p+15] */
-    ttk_dtype kv_type;        /* TTK_F32 or TTK_BF16 */
+    ttk_dtype kv_type;        /* TTK_F32, TTK_BF16 or TTK_I8 */
     int64_t k_offset, v_offset; /* element offset of this kv head's first key / value inside a page */
     int64_t k_stride, v_stride; /* elements from one token to the next */
-    int64_t G, Dk, Dv;
-    int64_t first, last; /* positions seen, inclusive; last >= first */
+    int64_t k_scales, v_scales, tail_scales; /* TTK_I8: where in a page, in bytes, their f32 scale[TTK_PAGE] stand; multiples of 4 */
+    int64_t k_tail; /* TTK_I8: in [0, Dk); 0 = no tail */
+    int64_t R, G, Dk, Dv;
+    const int64_t *first; /* first[R], ascending, first[r] <= last + r */
+    int64_t last;         /* of row 0 */
     float scale;
-    const float *sink; /* sink[G] or NULL */
-    float *work;       /* work[ttk_attend_work_floats(G, Dk, Dv)], 64-byte aligned */
+    const float *sink;   /* sink[G] or NULL. Not used with parts */
+    float *parts;        /* NULL or part (b - block_begin) * R*G + r*G + g for each block b of the run that row r sees; 64-byte aligned */
+    int64_t block_begin, block_end; /* with parts: the run */
+    float *work;         /* work[ttk_attend_work_floats(R * G, Dk, Dv)], 64-byte aligned */
 } ttk_attend_args;
 typedef void ttk_attend_fn(const ttk_attend_args *args);
-TTK_API size_t ttk_attend_work_floats(int64_t G, int64_t Dk, int64_t Dv);
+/* n: queries, rows times heads. */
+TTK_API size_t ttk_attend_work_floats(int64_t n, int64_t Dk, int64_t Dv);
+/* Floats of a part: o, then at ttk_attend_part_state(Dv) m and l; the rest is padding. A multiple of 64 bytes. */
+TTK_API size_t ttk_attend_part_floats(int64_t Dv);
+TTK_API size_t ttk_attend_part_state(int64_t Dv);
+
+/* Merges parts of one head of one row into (M, L, O) as attend does. Runs come in ascending order, so that all of a context's blocks are merged in
+ * several calls; the last one finishes. */
+typedef struct ttk_attend_merge_args {
+    const float *parts; /* part i at parts + i*stride, 64-byte aligned */
+    int64_t stride;     /* floats */
+    int64_t n;          /* parts; 0 is possible */
+    bool is_first;      /* part 0 is that of the first block seen; n >= 1 */
+    bool is_last;       /* the sink joins and out becomes O / L */
+    int64_t Dv;
+    const float *sink;  /* one or NULL */
+    float *out;         /* out[Dv]: O so far, then the result */
+    float *state;       /* state[2]: M, L so far */
+} ttk_attend_merge_args;
+typedef void ttk_attend_merge_fn(const ttk_attend_merge_args *args);
 
 /* ---- gated delta net: a state per head instead of keys and values ----
  * Channels of a short causal convolution: y[i] = a * sigmoid(a), a = fmaf chain over the taps j = 0..n_taps-1, ascending, from +0:
@@ -298,6 +328,7 @@ typedef enum ttk_op {
     TTK_OP_sigmoid_f32,
     TTK_OP_softmax_f32,
     TTK_OP_attend,
+    TTK_OP_attend_merge,
     TTK_OP_conv_silu_f32,
     TTK_OP_delta,
     TTK_OP_topk_f32,
@@ -338,6 +369,7 @@ typedef struct ttk_table {
     ttk_sigmoid_f32_fn *sigmoid_f32;
     ttk_softmax_f32_fn *softmax_f32;
     ttk_attend_fn *attend;
+    ttk_attend_merge_fn *attend_merge;
     ttk_conv_silu_f32_fn *conv_silu_f32;
     ttk_delta_fn *delta;
     ttk_topk_f32_fn *topk_f32;

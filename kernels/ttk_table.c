@@ -36,6 +36,7 @@ static const ttk_row rows[] = {
     TTK_ROW(sigmoid_f32, ref, 0),
     TTK_ROW(softmax_f32, ref, 0),
     TTK_ROW(attend, ref, 0),
+    TTK_ROW(attend_merge, ref, 0),
     TTK_ROW(conv_silu_f32, ref, 0),
     TTK_ROW(delta, ref, 0),
     TTK_ROW(topk_f32, ref, 0),
@@ -61,6 +62,7 @@ static const ttk_row rows[] = {
     TTK_ROW(sigmoid_f32, avx2, TTK_CPU_AVX2),
     TTK_ROW(softmax_f32, avx2, TTK_CPU_AVX2),
     TTK_ROW(attend, avx2, TTK_CPU_AVX2),
+    TTK_ROW(attend_merge, avx2, TTK_CPU_AVX2),
     TTK_ROW(conv_silu_f32, avx2, TTK_CPU_AVX2),
     TTK_ROW(delta, avx2, TTK_CPU_AVX2),
     TTK_ROW(argmax_f32, avx2, TTK_CPU_AVX2),
@@ -82,6 +84,7 @@ static const ttk_row rows[] = {
     TTK_ROW(sigmoid_f32, avx512, TTK_CPU_AVX512),
     TTK_ROW(softmax_f32, avx512, TTK_CPU_AVX512),
     TTK_ROW(attend, avx512, TTK_CPU_AVX512),
+    TTK_ROW(attend_merge, avx512, TTK_CPU_AVX512),
     TTK_ROW(conv_silu_f32, avx512, TTK_CPU_AVX512),
     TTK_ROW(delta, avx512, TTK_CPU_AVX512),
     TTK_ROW(argmax_f32, avx512, TTK_CPU_AVX512),
@@ -113,6 +116,7 @@ static const size_t slots[TTK_OP_COUNT] = {
     [TTK_OP_sigmoid_f32] = offsetof(ttk_table, sigmoid_f32),
     [TTK_OP_softmax_f32] = offsetof(ttk_table, softmax_f32),
     [TTK_OP_attend] = offsetof(ttk_table, attend),
+    [TTK_OP_attend_merge] = offsetof(ttk_table, attend_merge),
     [TTK_OP_conv_silu_f32] = offsetof(ttk_table, conv_silu_f32),
     [TTK_OP_delta] = offsetof(ttk_table, delta),
     [TTK_OP_topk_f32] = offsetof(ttk_table, topk_f32),
@@ -148,13 +152,19 @@ const char *ttk_set_name(void)
     return "fma";
 }
 
-size_t ttk_attend_work_floats(int64_t G, int64_t Dk, int64_t Dv)
+size_t ttk_attend_work_floats(int64_t n, int64_t Dk, int64_t Dv)
 {
-    int64_t per_head = TTK_BLOCK + ttk_round_up(Dv, TTK_VALUE_CHUNK);
-    int64_t states = TTK_ATTEND_STATES * ttk_round_up(G, TTK_WORK_ALIGN);
-    int64_t keys = TTK_KEY_GROUP * ttk_round_up(Dk, TTK_WORK_ALIGN);
-    int64_t values = TTK_BLOCK * TTK_VALUE_CHUNK;
-    return (size_t)(G * per_head + states + keys + values);
+    return (size_t)ttk_attend_work_cut(NULL, n, Dk, Dv).n_floats;
+}
+
+size_t ttk_attend_part_floats(int64_t Dv)
+{
+    return (size_t)(ttk_round_up(Dv, TTK_VALUE_CHUNK) + TTK_WORK_ALIGN);
+}
+
+size_t ttk_attend_part_state(int64_t Dv)
+{
+    return (size_t)ttk_round_up(Dv, TTK_VALUE_CHUNK);
 }
 
 float ttk_exp(float x)

@@ -26,19 +26,18 @@ ttk_bf16_to_f32_fn ttk_bf16_to_f32_ref, ttk_bf16_to_f32_avx2, ttk_bf16_to_f32_av
 ttk_sigmoid_f32_fn ttk_sigmoid_f32_ref, ttk_sigmoid_f32_avx2, ttk_sigmoid_f32_avx512;
 ttk_softmax_f32_fn ttk_softmax_f32_ref, ttk_softmax_f32_avx2, ttk_softmax_f32_avx512;
 ttk_attend_fn ttk_attend_ref, ttk_attend_avx2, ttk_attend_avx512;
+ttk_attend_merge_fn ttk_attend_merge_ref, ttk_attend_merge_avx2, ttk_attend_merge_avx512;
 ttk_conv_silu_f32_fn ttk_conv_silu_f32_ref, ttk_conv_silu_f32_avx2, ttk_conv_silu_f32_avx512;
 ttk_delta_fn ttk_delta_ref, ttk_delta_avx2, ttk_delta_avx512;
 ttk_topk_f32_fn ttk_topk_f32_ref;
 ttk_argmax_f32_fn ttk_argmax_f32_ref, ttk_argmax_f32_avx2, ttk_argmax_f32_avx512;
 
 /* ---- the work buffer of attend; every part starts on a multiple of TTK_WORK_ALIGN floats ----
- *   p[G][TTK_BLOCK], O[G][Dv rounded up to whole chunks], states[TTK_ATTEND_STATES][G rounded up]
- * (M, L, a, b), keys[TTK_KEY_GROUP][Dk rounded up] and values[TTK_BLOCK][TTK_VALUE_CHUNK]: f32
- * copies of a few bf16 keys or values, made once for all heads and small enough to stay in the L1
- * cache. */
+ * Copies of the queries and of a few keys and values lie there as f32, made once for all that use
+ * them: a key's elements but its tail, and its tail, each filled up with zeros to whole lanes. Zeros
+ * change no sum but the sign of a zero, which no result shows. */
 enum {
     TTK_WORK_ALIGN = 16, /* floats; one cache line */
-    TTK_ATTEND_STATES = 4,
     TTK_KEY_GROUP = 8,   /* keys; at the largest Dk in use (576) they take 18 KiB */
     TTK_VALUE_CHUNK = 32 /* elements of each value; 64 of them take 8 KiB */
 };
@@ -49,30 +48,49 @@ static inline int64_t ttk_round_up(int64_t n, int64_t unit)
 }
 
 typedef struct ttk_attend_work {
-    float *p;                     /* p[G][TTK_BLOCK] */
-    float *o;                     /* o[G][ldo] */
+    float *p;                     /* p[n][TTK_BLOCK] */
+    float *o;                     /* o[n][ldo]: O so far */
     int64_t ldo;                  /* Dv rounded up to whole chunks */
-    float *max, *sum;             /* max[G], sum[G]: M and L so far */
-    float *old_scale, *new_scale; /* [G]: a and b of the block at hand */
+    float *q;                     /* q[n][ldk] */
+    int64_t ldk;                  /* two parts, each rounded up */
+    float *max, *sum;             /* max[n], sum[n]: M and L so far */
+    float *old_scale, *new_scale; /* [n]: a and b of the block at hand */
+    int32_t *begin, *end;         /* [n]: the slots of the block at hand that a query sees */
+    int32_t *is_fresh;            /* [n]: its o of this block is stored as it is */
     float *keys;                  /* keys[TTK_KEY_GROUP][ldk] */
-    int64_t ldk;                  /* Dk rounded up */
     float *values;                /* values[TTK_BLOCK][TTK_VALUE_CHUNK] */
+    float *value_scales;          /* [TTK_BLOCK], TTK_I8 */
+    int64_t n_floats;             /* of all that */
 } ttk_attend_work;
 
-static inline ttk_attend_work ttk_attend_work_cut(float *work, int64_t G, int64_t Dk, int64_t Dv)
+/* Takes n floats, or cells as large, from work (which may be NULL, to count). */
+static inline float *ttk_attend_take(float *work, int64_t *used, int64_t n)
+{
+    float *part = work ? work + *used : NULL;
+    *used += ttk_round_up(n, TTK_WORK_ALIGN);
+    return part;
+}
+
+static inline ttk_attend_work ttk_attend_work_cut(float *work, int64_t n, int64_t Dk, int64_t Dv)
 {
     ttk_attend_work w;
-    int64_t heads = ttk_round_up(G, TTK_WORK_ALIGN);
+    int64_t used = 0;
     w.ldo = ttk_round_up(Dv, TTK_VALUE_CHUNK);
-    w.ldk = ttk_round_up(Dk, TTK_WORK_ALIGN);
-    w.p = work;
-    w.o = w.p + G * TTK_BLOCK;
-    w.max = w.o + G * w.ldo;
-    w.sum = w.max + heads;
-    w.old_scale = w.sum + heads;
-    w.new_scale = w.old_scale + heads;
-    w.keys = w.new_scale + heads;
-    w.values = w.keys + TTK_KEY_GROUP * w.ldk;
+    w.ldk = ttk_round_up(Dk, TTK_WORK_ALIGN) + TTK_WORK_ALIGN; /* wherever the tail begins */
+    w.p = ttk_attend_take(work, &used, n * TTK_BLOCK);
+    w.o = ttk_attend_take(work, &used, n * w.ldo);
+    w.q = ttk_attend_take(work, &used, n * w.ldk);
+    w.max = ttk_attend_take(work, &used, n);
+    w.sum = ttk_attend_take(work, &used, n);
+    w.old_scale = ttk_attend_take(work, &used, n);
+    w.new_scale = ttk_attend_take(work, &used, n);
+    w.begin = (int32_t *)ttk_attend_take(work, &used, n);
+    w.end = (int32_t *)ttk_attend_take(work, &used, n);
+    w.is_fresh = (int32_t *)ttk_attend_take(work, &used, n);
+    w.keys = ttk_attend_take(work, &used, TTK_KEY_GROUP * w.ldk);
+    w.values = ttk_attend_take(work, &used, TTK_BLOCK * TTK_VALUE_CHUNK);
+    w.value_scales = ttk_attend_take(work, &used, TTK_BLOCK);
+    w.n_floats = used;
     return w;
 }
 

@@ -28,7 +28,8 @@ TT_API const char *tt_replicate_name(tt_replicate replicate);
 
 /* How KV is stored; which bits travel. (tt_weight_format is model.h's.) */
 typedef enum tt_wire { TT_WIRE_F32, TT_WIRE_BF16 } tt_wire;
-typedef enum tt_kv_format { TT_KV_F32, TT_KV_BF16 } tt_kv_format;
+typedef enum tt_kv_format { TT_KV_F32, TT_KV_BF16, TT_KV_INT8, TT_KV_COUNT } tt_kv_format;
+TT_API const char *tt_kv_format_name(tt_kv_format kv);
 /* Bytes of one element. */
 static inline size_t tt_wire_bytes(tt_wire wire)
 {
@@ -121,8 +122,15 @@ typedef struct tt_rank_memory {
     uint64_t total_bytes;    /* without borrowed_bytes */
 } tt_rank_memory;
 TT_API tt_status tt_plan_memory(const tt_model *model, const tt_layout *layout, int rank, tt_rank_memory *memory_out);
+/* KV bytes per token of one attention layer with n_kv KV heads (MLA: its latent, whatever n_kv). int8: a byte per number and a f32 scale per key and
+ * value of a head; a latent has one for c and one for its rotary key. */
+TT_API uint64_t tt_plan_kv_token_bytes(const tt_arch *arch, tt_kv_format kv, int64_t n_kv);
 /* KV bytes per token over all attention layers on one attention rank. */
 TT_API uint64_t tt_plan_kv_bytes_per_token(const tt_arch *arch, const tt_layout *layout, int rank);
+/* Floats of the buffer through which the blocks of long contexts are spread over the threads of an attention rank (ttk_attend_args.parts): as many as a
+ * batch of full contexts has, at most TT_ATTEND_PARTS_BYTES. */
+enum { TT_ATTEND_PARTS_BYTES = 16 << 20 }; /* a last-level cache's share: parts are read back soon */
+TT_API int64_t tt_plan_attend_parts_floats(const tt_arch *arch, const tt_layout *layout, const tt_rank_role *role);
 /* Bytes of the states of recurrent layers for all sequences of a DP group, on one attention rank. */
 TT_API uint64_t tt_plan_state_bytes(const tt_arch *arch, const tt_layout *layout, int rank);
 /* Refuses a layout that cannot fit: available[n_nodes] bytes on each node, shared by its ranks; 0 = unknown. TT_ERR_FIT names the node,

@@ -45,10 +45,15 @@ static void take_attention(tt_attention *attention, tt_arena *arena)
     attention->q_full = tt_arena_take(arena, T * n_heads * attention->key_width, sizeof(float));
     attention->o_low = tt_arena_take(arena, is_mla ? T * n_heads * arch->kv_rank : 0, sizeof(float));
     int64_t Dk = is_mla ? attention->key_width : arch->D;
-    int64_t floats = (int64_t)ttk_attend_work_floats(n_heads, Dk, is_mla ? arch->kv_rank : arch->D);
+    int64_t floats = (int64_t)ttk_attend_work_floats(TTI_ATTEND_QUERIES, Dk, is_mla ? arch->kv_rank : arch->D);
     attention->attend_floats = (floats + line - 1) / line * line;
     attention->attend_work =
         tt_arena_take(arena, tt_stream_n_threads(attention->compute) * attention->attend_floats, sizeof(float));
+    attention->tile = tt_arena_take(arena, T, sizeof(*attention->tile));
+    attention->row_first = tt_arena_take(arena, T, sizeof(int64_t));
+    attention->parts_floats = tt_plan_attend_parts_floats(arch, attention->layout, attention->role);
+    attention->parts = tt_arena_take(arena, attention->parts_floats, sizeof(float));
+    attention->merge_state = tt_arena_take(arena, T * n_heads * 2, sizeof(float));
 }
 
 /* Buffers of gated delta layers; empty where the model has none. */

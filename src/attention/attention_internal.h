@@ -5,13 +5,15 @@
 #include "tutti/memory.h"
 
 /* ---- kv.c ----
- * One buffer: part [attention layer][page], each part `page_elements` long. Within a GQA part, KV head h has its 16 keys, then its 16 values; a
- * latent part is 16 rows of [c | rotary key]. */
+ * One buffer: part [attention layer][page], each part `page_bytes` long. Within a GQA part, KV head h has its 16 keys, then its 16 values; a
+ * latent part is 16 rows of [c | rotary key]. With int8, scales follow, f32 scale[16] each: behind a head's values those of its keys and of its values;
+ * behind the latents those of c and of the rotary keys, whose sizes have nothing to do with each other: c comes from a norm. */
 struct tt_kv {
-    ttk_dtype type;
+    ttk_dtype type; /* TTK_F32, TTK_BF16 or TTK_I8 */
     int64_t n_layers; /* that cache keys */
     int64_t *ordinal; /* ordinal[L]: which of them a layer is; -1 for others */
-    int64_t n_pages, page_elements;
+    int64_t n_pages;
+    size_t page_bytes;
     void *data;
     size_t bytes;
     int32_t *references; /* references[n_pages] */
@@ -19,8 +21,15 @@ struct tt_kv {
 };
 /* Where page `page` of `layer` begins. */
 void *tti_kv_page(const tt_kv *kv, int64_t layer, int32_t page);
-/* Rounds n floats to the cache's type at element `at` of a page. */
-void tti_kv_store(const tt_kv *kv, void *page, int64_t at, const float *x, int64_t n);
+/* Rounds n floats to the cache's type at element `at` of a page; with TTK_I8 their scale goes to byte `scale_at`. One that is not finite makes that
+ * NaN. */
+void tti_kv_store(const tt_kv *kv, void *page, int64_t at, int64_t scale_at, const float *x, int64_t n);
+enum { TTI_KV_SCALES = TTK_PAGE * sizeof(float) }; /* bytes of one kind of a page's scales */
+/* Elements of a KV head in a page; with TTK_I8 a byte is one. */
+static inline int64_t tti_kv_head_elements(const tt_kv *kv, int64_t D)
+{
+    return 2 * TTK_PAGE * D + (kv->type == TTK_I8 ? 2 * TTI_KV_SCALES : 0);
+}
 
 enum { TTI_MAX_TAPS = 16 }; /* of a gated delta layer's convolution */
 
@@ -87,6 +96,11 @@ struct tt_attention {
     int64_t *row_position;      /* [T] */
     float *attend_work;         /* [n_threads][attend_floats] */
     int64_t attend_floats;
+    struct tti_attend_tile *tile; /* [T], of the layer at hand */
+    int64_t *row_first;         /* [T]: the first position that a row sees in that layer */
+    float *parts;               /* [parts_floats]: parts of blocks on their way, see attend.c */
+    int64_t parts_floats;
+    float *merge_state;         /* [T][n_heads][2] */
     int64_t page_table_size;
     uint64_t weight_bytes;
     uint64_t kv_bytes_read;     /* and states */
@@ -127,6 +141,13 @@ typedef struct tti_rotary {
 tti_rotary tti_attention_rotary(const tt_attention *attention, const tt_batch *batch, int64_t t);
 
 /* ---- attend.c ---- */
+enum { TTI_ATTEND_QUERIES = 32 }; /* rows times heads of one call at most: a key or value is widened once for all of them, and their copies stay in the L2 cache */
+/* Rows of one sequence that share a call, and the blocks that they see together. */
+typedef struct tti_attend_tile {
+    int64_t row, n_rows;
+    int64_t block, n_blocks;
+    int64_t unit; /* units of work before its own */
+} tti_attend_tile;
 /* Describes the attention of all rows: sets of heads that share keys. */
 typedef struct tti_attend_job {
     const tt_layer *layer; /* what is visible */
@@ -139,6 +160,8 @@ typedef struct tti_attend_job {
     int64_t n_heads;     /* local heads */
     int64_t heads_per_kv; /* of the model; 0: all heads share the one key */
     int64_t k_part, k_stride, v_offset, v_stride; /* elements: of one KV head in a page, ... */
+    int64_t k_scales, v_scales, tail_scales, k_tail; /* TTK_I8, as in ttk_attend_args; from the KV head's part */
+    int64_t key_bytes;   /* of a token's key and value, with their scales */
 } tti_attend_job;
 void tti_attend_rows(tt_attention *attention, const tt_batch *batch, const tti_attend_job *job);
 

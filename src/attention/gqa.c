@@ -86,9 +86,10 @@ static void prepare_row(const prepare_task *task, int64_t t)
     void *page = tti_kv_page(attention->kv, task->layer, sequence->page[position / TTK_PAGE]);
     int64_t token = position % TTK_PAGE;
     for (int64_t h = 0; h < n_kv; h++) {
-        int64_t key_at = h * 2 * TTK_PAGE * D + token * D;
-        tti_kv_store(attention->kv, page, key_at, k + h * D, D);
-        tti_kv_store(attention->kv, page, key_at + TTK_PAGE * D, v + h * D, D);
+        int64_t part = h * tti_kv_head_elements(attention->kv, D), key_at = part + token * D;
+        int64_t scale_at = part + 2 * TTK_PAGE * D + token * (int64_t)sizeof(float);
+        tti_kv_store(attention->kv, page, key_at, scale_at, k + h * D, D);
+        tti_kv_store(attention->kv, page, key_at + TTK_PAGE * D, scale_at + TTI_KV_SCALES, v + h * D, D);
     }
 }
 
@@ -138,10 +139,13 @@ static void attend(tt_attention *attention, const prepare_task *task)
     job.Dv = D;
     job.n_heads = attention->n_heads;
     job.heads_per_kv = arch->Nq / arch->Nkv;
-    job.k_part = 2 * TTK_PAGE * D;
+    job.k_part = tti_kv_head_elements(attention->kv, D);
     job.k_stride = D;
     job.v_offset = TTK_PAGE * D;
     job.v_stride = D;
+    job.k_scales = 2 * TTK_PAGE * D;
+    job.v_scales = job.k_scales + TTI_KV_SCALES;
+    job.key_bytes = (int64_t)tt_plan_kv_token_bytes(arch, attention->layout->kv, 1);
     tti_attend_rows(attention, task->batch, &job);
 }
 

@@ -10,19 +10,15 @@ tt_status tt_kv_create(const tt_arch *arch, const tt_layout *layout, int rank, i
     const tt_rank_role *role = &layout->role[rank];
     tt_kv *kv = calloc(1, sizeof(*kv));
     TT_CHECK(kv, TT_ERR_NOMEM, "no memory for the KV cache");
-    kv->type = layout->kv == TT_KV_BF16 ? TTK_BF16 : TTK_F32;
+    kv->type = layout->kv == TT_KV_INT8 ? TTK_I8 : layout->kv == TT_KV_BF16 ? TTK_BF16 : TTK_F32;
     kv->ordinal = calloc((size_t)arch->L + 1, sizeof(*kv->ordinal));
     for (int64_t l = 0; kv->ordinal && l < arch->L; l++) {
         kv->ordinal[l] = arch->layer[l].mixer == TT_MIXER_ATTENTION ? kv->n_layers++ : -1;
     }
     kv->n_pages = role->dp_id >= 0 ? layout->kv_pages : 0;
     kv->n_free = kv->n_pages;
-    int64_t token_elements = arch->attention == TT_ATTENTION_MLA
-                                 ? arch->kv_rank + arch->rope_dim
-                                 : 2 * (role->kv_end - role->kv_begin) * arch->D;
-    kv->page_elements = TTK_PAGE * token_elements;
-    kv->bytes = (size_t)kv->n_layers * (size_t)kv->n_pages * (size_t)kv->page_elements *
-                ttk_dtype_bytes(kv->type);
+    kv->page_bytes = TTK_PAGE * (size_t)tt_plan_kv_token_bytes(arch, layout->kv, role->kv_end - role->kv_begin);
+    kv->bytes = (size_t)kv->n_layers * (size_t)kv->n_pages * kv->page_bytes;
     tt_status st = tt_memory_alloc("the KV cache", kv->bytes, node, &kv->data);
     if (st == TT_OK) {
         kv->references = calloc((size_t)kv->n_pages + 1, sizeof(*kv->references));
@@ -96,13 +92,16 @@ void *tti_kv_page(const tt_kv *kv, int64_t layer, int32_t page)
 {
     TT_ASSERT(kv->ordinal[layer] >= 0);
     size_t part = (size_t)kv->ordinal[layer] * (size_t)kv->n_pages + (size_t)page;
-    return (unsigned char *)kv->data +
-           part * (size_t)kv->page_elements * ttk_dtype_bytes(kv->type);
+    return (unsigned char *)kv->data + part * kv->page_bytes;
 }
 
-void tti_kv_store(const tt_kv *kv, void *page, int64_t at, const float *x, int64_t n)
+void tti_kv_store(const tt_kv *kv, void *page, int64_t at, int64_t scale_at, const float *x, int64_t n)
 {
-    if (kv->type == TTK_BF16) {
+    if (kv->type == TTK_I8) {
+        const ttk_format format = {.code = TTK_I8, .scale = TTK_F32, .group = (int32_t)n};
+        const ttk_unpacked to = {.code = (int8_t *)page + at, .scale = (int8_t *)page + scale_at};
+        ttk.quantize(&format, x, 1, n, &to);
+    } else if (kv->type == TTK_BF16) {
         ttk.f32_to_bf16((ttk_bf16 *)page + at, x, n);
     } else {
         memcpy((float *)page + at, x, (size_t)n * sizeof(float));

@@ -44,8 +44,10 @@ static void latent_part(void *arg, int thread_id, int n_threads)
         }
         const tt_batch_sequence *sequence = &task->batch->sequence[attention->row_sequence[t]];
         void *page = tti_kv_page(attention->kv, task->layer, sequence->page[position / TTK_PAGE]);
-        tti_kv_store(attention->kv, page, position % TTK_PAGE * attention->key_width, latent,
-                     attention->key_width);
+        int64_t token = position % TTK_PAGE, at = token * attention->key_width;
+        int64_t scale_at = TTK_PAGE * attention->key_width + token * (int64_t)sizeof(float);
+        tti_kv_store(attention->kv, page, at, scale_at, latent, r);
+        tti_kv_store(attention->kv, page, at + r, scale_at + TTI_KV_SCALES, latent + r, arch->rope_dim);
     }
 }
 
@@ -136,6 +138,11 @@ void tti_mla_heads(tt_attention *attention, int64_t layer_id, const tt_batch *ba
     job.n_heads = attention->n_heads;
     job.k_stride = attention->key_width;
     job.v_stride = attention->key_width;
+    job.k_scales = TTK_PAGE * attention->key_width;
+    job.v_scales = job.k_scales; /* a latent is key and value */
+    job.tail_scales = job.k_scales + TTI_KV_SCALES;
+    job.k_tail = attention->kv->type == TTK_I8 ? arch->rope_dim : 0;
+    job.key_bytes = (int64_t)tt_plan_kv_token_bytes(arch, attention->layout->kv, 1);
     tti_attend_rows(attention, batch, &job);
     tt_stream_run(attention->compute, "expand value", expand_value_part, &task);
 }

@@ -308,15 +308,28 @@ uint64_t tti_plan_expert_bytes(const tt_model *model, const tt_layout *layout, i
 
 /* ---- the rest ---- */
 
+const char *tt_kv_format_name(tt_kv_format kv)
+{
+    static const char *const names[TT_KV_COUNT] = {"f32", "bf16", "int8"};
+    return names[kv];
+}
+
+uint64_t tt_plan_kv_token_bytes(const tt_arch *arch, tt_kv_format kv, int64_t n_kv)
+{
+    bool is_mla = arch->attention == TT_ATTENTION_MLA;
+    int64_t width = is_mla ? arch->kv_rank + arch->rope_dim : 2 * n_kv * arch->D;
+    if (kv == TT_KV_INT8) {
+        int64_t n_scales = is_mla ? 2 : 2 * n_kv;
+        return tti_plan_add(tti_plan_area(width, 1), tti_plan_area(n_scales, sizeof(float)));
+    }
+    return tti_plan_area(width, kv == TT_KV_BF16 ? sizeof(tt_bf16) : sizeof(float));
+}
+
 /* KV bytes of one token in one attention layer. */
 static uint64_t layer_kv_bytes(const tt_arch *arch, const tt_layout *layout, int rank)
 {
     const tt_rank_role *role = &layout->role[rank];
-    int64_t width = arch->attention == TT_ATTENTION_MLA
-                        ? arch->kv_rank + arch->rope_dim
-                        : 2 * (role->kv_end - role->kv_begin) * arch->D;
-    size_t element_bytes = layout->kv == TT_KV_BF16 ? sizeof(tt_bf16) : sizeof(float);
-    return tti_plan_area(width, (int64_t)element_bytes);
+    return tt_plan_kv_token_bytes(arch, layout->kv, role->kv_end - role->kv_begin);
 }
 
 static int64_t count_layers(const tt_arch *arch, tt_mixer mixer)
@@ -334,6 +347,18 @@ uint64_t tt_plan_kv_bytes_per_token(const tt_arch *arch, const tt_layout *layout
         return 0;
     }
     return tti_plan_mul((uint64_t)count_layers(arch, TT_MIXER_ATTENTION), layer_kv_bytes(arch, layout, rank));
+}
+
+int64_t tt_plan_attend_parts_floats(const tt_arch *arch, const tt_layout *layout, const tt_rank_role *role)
+{
+    if (role->dp_id < 0) {
+        return 0;
+    }
+    int64_t width = arch->attention == TT_ATTENTION_MLA ? arch->kv_rank : arch->D;
+    int64_t blocks = (layout->context + TTK_BLOCK - 1) / TTK_BLOCK * layout->max_batch_group;
+    uint64_t all = tti_plan_mul(tti_plan_area(blocks, role->head_end - role->head_begin), ttk_attend_part_floats(width));
+    const uint64_t most = TT_ATTEND_PARTS_BYTES / sizeof(float);
+    return (int64_t)(all < most ? all : most);
 }
 
 /* Bytes of one sequence's states over all recurrent layers. */
@@ -428,6 +453,8 @@ enum {
     HEAD_ROWS = 32,    /* rows of logits that are held at once */
     JOB_ROWS = 512,    /* least rows of the expert buffers */
     SAMPLERS = 16,     /* threads that sample, each with 2 V ids; more are rare */
+    WORK_THREADS = 16, /* likewise, that attend */
+    ATTEND_QUERIES = 32, /* of each of those */
     GATHER_REGIONS = 2 /* of each gather's window */
 };
 
@@ -477,6 +504,12 @@ static uint64_t work_bytes(const view *v)
                                                     2 * a->F_shared + a->H + 1));
         floats = tti_plan_add(floats, tti_plan_area(HEAD_ROWS, a->V + a->H));
         floats = tti_plan_add(floats, tti_plan_area(2 * SAMPLERS, a->V));
+        /* Of attention: each thread's queries, keys, values and outputs; parts of blocks; states of merges. */
+        int64_t n_heads = v->role->head_end - v->role->head_begin;
+        uint64_t thread_floats = ttk_attend_work_floats(ATTEND_QUERIES, mla ? a->kv_rank + a->rope_dim : a->D, mla ? a->kv_rank : a->D);
+        floats = tti_plan_add(floats, tti_plan_mul(thread_floats, WORK_THREADS));
+        floats = tti_plan_add(floats, tti_plan_area(tt_plan_attend_parts_floats(a, layout, v->role), 1));
+        floats = tti_plan_add(floats, tti_plan_area(layout->max_rows_group, 2 * n_heads));
         /* Rotary tables and query scales. */
         floats = tti_plan_add(floats, tti_plan_area(layout->context, a->rope.dim + 1));
         if (layout->tp > 1) { /* windows of attention's, the dense FFN's and the trunk's gathers */

@@ -62,6 +62,6 @@ check_fn check_pack, check_pack_quant, check_unpack, check_gemm_f32, check_gemm_
 check_fn check_rmsnorm, check_rope, check_silu_mul, check_clamped_mul, check_add, check_axpy,
     check_f32_to_bf16, check_bf16_to_f32;
 check_fn check_layernorm, check_conv_silu, check_delta;
-check_fn check_sigmoid, check_softmax, check_attend, check_topk, check_argmax;
+check_fn check_sigmoid, check_softmax, check_attend, check_attend_merge, check_topk, check_argmax;
 
 #endif

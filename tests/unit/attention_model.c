@@ -349,7 +349,7 @@ static void *run_rank(void *arg)
 void model_run(const tt_model *model, const run_params *params, int64_t layer, const float *x, float *y)
 {
     tt_layout_params layout_params = {.n_ranks = params->tp, .dp = 1, .tp = params->tp, .max_batch = params->n_sequences,
-                                      .prefill_chunk = params->chunk * params->n_sequences, .context = params->context};
+                                      .prefill_chunk = params->chunk * params->n_sequences, .context = params->context, .kv = params->kv};
     tt_layout *layout;
     group g;
     rank_run run[MODEL_MAX_RANKS];

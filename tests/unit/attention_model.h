@@ -28,6 +28,7 @@ typedef struct run_params {
     int64_t context;      /* of the layout */
     int64_t n_sequences;
     const int64_t *length; /* length[n_sequences] */
+    tt_kv_format kv;
 } run_params;
 /* y[sequence][row][H] = layer `layer` on x[sequence][row][H], both as long as the longest sequence; all ranks must agree on y. */
 void model_run(const tt_model *model, const run_params *params, int64_t layer, const float *x, float *y);

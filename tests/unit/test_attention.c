@@ -44,6 +44,23 @@ static void delta_model(tt_model *model, int64_t Nk, int64_t Nv, int64_t Dk, int
     model->layer[0].mixer = TT_MIXER_DELTA;
 }
 
+/* Bit 0: low-rank queries; bit 1: keys and values in two matrices. */
+static void latent_model(tt_model *model, int variant)
+{
+    gqa_model(model);
+    tt_arch *a = &model->arch;
+    a->attention = TT_ATTENTION_MLA;
+    a->q_rank = variant & 1 ? 24 : 0;
+    a->kv_rank = 36;
+    a->nope_dim = 16;
+    a->rope_dim = 8;
+    a->v_dim = 12;
+    a->mla_norm_eps = 1e-6f;
+    a->rope.dim = 8;
+    a->rope.interleaved = true;
+    a->mla_split = variant & 2;
+}
+
 static float *random_rows(int64_t n)
 {
     float *x = malloc((size_t)n * sizeof(*x));
@@ -55,45 +72,91 @@ static float *random_rows(int64_t n)
     return x;
 }
 
+/* How to run sequences, of which the first is the one that counts. */
+typedef struct way {
+    int tp, n_threads;
+    int64_t chunk, n_sequences;
+} way;
+typedef struct plan {
+    const way *ways;
+    size_t n_ways;
+    int64_t context, length[MODEL_MAX_SEQUENCES];
+    tt_kv_format kv;
+    double bound; /* of the error, in sizes of y */
+} plan;
+/* float has 6e-8; sums of 40 and 120 products in a row, and scores of a few units in an exponential. A bf16 has 4e-3, a number in int8 4e-3 of the
+ * largest; the first rows see few keys, so nothing averages out there, and y is ten times its usual size. */
+static const double bound_of[TT_KV_COUNT] = {2e-5, 0.06, 0.1};
+
 /* Fills the model's weights, holds both layers against the reference and all ways to run them against one. Frees the model. */
-static void check(tt_model *model, const char *what)
+static void check_ways(tt_model *model, const char *what, const plan *p)
 {
-    static const int64_t all_lengths[] = {LONGEST, 37, 3};
-    static const struct {
-        int tp, n_threads;
-        int64_t chunk, n_sequences;
-    } ways[] = {{1, 1, LONGEST, 1}, {1, 2, 1, 1}, {1, 1, 7, 3}, {1, 1, 64, 3}, {2, 1, 7, 3}, {3, 1, 64, 3}, {4, 2, 13, 3}, {6, 1, 64, 2}};
+    int64_t T = p->length[0];
+    size_t bytes = (size_t)(T * H) * sizeof(float);
     model_fill(model, 1);
-    float *x = random_rows(3 * LONGEST * H), *first = malloc(LONGEST * H * sizeof(*first)), *y = malloc(3 * LONGEST * H * sizeof(*y));
-    double *want = malloc(LONGEST * H * sizeof(*want));
+    float *x = random_rows(MODEL_MAX_SEQUENCES * T * H), *first = malloc(bytes), *y = malloc(MODEL_MAX_SEQUENCES * bytes);
+    double *want = malloc((size_t)(T * H) * sizeof(*want));
     assert_true(first && y && want);
     for (int64_t l = 0; l < model->arch.L; l++) {
-        reference_run(model, l, LONGEST, x, want);
+        reference_run(model, l, T, x, want);
         double worst = 0.0, size = 0.0;
-        for (size_t w = 0; w < sizeof(ways) / sizeof(ways[0]); w++) {
-            run_params params = {ways[w].tp, ways[w].n_threads, ways[w].chunk, CONTEXT, ways[w].n_sequences, all_lengths};
+        for (size_t w = 0; w < p->n_ways; w++) {
+            const way *how = &p->ways[w];
+            run_params params = {how->tp, how->n_threads, how->chunk, p->context, how->n_sequences, p->length, p->kv};
             model_run(model, &params, l, x, y);
             if (w == 0) {
-                memcpy(first, y, LONGEST * H * sizeof(*y));
+                memcpy(first, y, bytes);
             }
-            if (memcmp(first, y, LONGEST * H * sizeof(*y)) != 0) {
+            if (memcmp(first, y, bytes) != 0) {
                 fail_msg("%s, layer %d: way %zu gives other bits", what, (int)l, w);
             }
         }
-        for (int64_t i = 0; i < LONGEST * H; i++) {
+        for (int64_t i = 0; i < T * H; i++) {
             double error = fabs((double)first[i] - want[i]);
             worst = error > worst || isnan(error) ? error : worst;
-            size += want[i] * want[i] / (LONGEST * H);
+            size += want[i] * want[i] / (double)(T * H);
         }
         printf("# %s, layer %d: largest error %.1e of %.3f\n", what, (int)l, worst / sqrt(size), sqrt(size));
-        /* float has 6e-8; sums of 40 and 120 products in a row, and scores of a few units in an exponential */
-        assert_true(worst < 2e-5 * sqrt(size));
+        assert_true(worst < p->bound * sqrt(size));
     }
     free(x);
     free(first);
     free(y);
     free(want);
     model_free(model);
+}
+
+static void check(tt_model *model, const char *what)
+{
+    static const way ways[] = {{1, 1, LONGEST, 1}, {1, 2, 1, 1}, {1, 1, 7, 3}, {1, 1, 64, 3}, {2, 1, 7, 3}, {3, 1, 64, 3}, {4, 2, 13, 3}, {6, 1, 64, 2}};
+    const plan p = {ways, sizeof(ways) / sizeof(ways[0]), CONTEXT, {LONGEST, 37, 3}, TT_KV_F32, bound_of[TT_KV_F32]};
+    check_ways(model, what, &p);
+}
+
+/* Contexts of many blocks, in steps that cut them into tiles and runs in many ways; the buffer of parts is small, so that some take several waves. */
+static void check_long(tt_model *model, const char *what, tt_kv_format kv)
+{
+    enum { LONG = 600, LONG_CONTEXT = 608 };
+    static const way ways[] = {{1, 1, LONG, 1}, {1, 3, 3, 1}, {1, 4, 70, 2}, {1, 2, 256, 3}, {3, 2, 33, 1}, {4, 3, 5, 3}};
+    const plan p = {ways, sizeof(ways) / sizeof(ways[0]), LONG_CONTEXT, {LONG, 530, 3}, kv, bound_of[kv]};
+    check_ways(model, what, &p);
+}
+
+static void long_contexts(void **state)
+{
+    (void)state;
+    for (tt_kv_format kv = TT_KV_F32; kv < TT_KV_COUNT; kv++) {
+        tt_model model;
+        char what[64];
+        gqa_model(&model);
+        model.arch.sinks = true;
+        model.layer[1].window = 600; /* tiles whose rows begin in different blocks */
+        snprintf(what, sizeof(what), "long, KV %s", tt_kv_format_name(kv));
+        check_long(&model, what, kv);
+        latent_model(&model, 1);
+        snprintf(what, sizeof(what), "long latent, KV %s", tt_kv_format_name(kv));
+        check_long(&model, what, kv);
+    }
 }
 
 static void plain_and_biased(void **state)
@@ -195,18 +258,7 @@ static void latent(void **state)
     (void)state;
     for (int variant = 0; variant < 4; variant++) {
         tt_model model;
-        gqa_model(&model);
-        tt_arch *a = &model.arch;
-        a->attention = TT_ATTENTION_MLA;
-        a->q_rank = variant & 1 ? 24 : 0;
-        a->kv_rank = 36;
-        a->nope_dim = 16;
-        a->rope_dim = 8;
-        a->v_dim = 12;
-        a->mla_norm_eps = 1e-6f;
-        a->rope.dim = 8;
-        a->rope.interleaved = true;
-        model.arch.mla_split = variant & 2;
+        latent_model(&model, variant);
         check(&model, variant & 2 ? "latent, two matrices" : "latent");
     }
 }
@@ -232,7 +284,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plain_and_biased),          cmocka_unit_test(windows_and_chunks), cmocka_unit_test(sinks_and_gates),
         cmocka_unit_test(rotations),                 cmocka_unit_test(scaled_queries),     cmocka_unit_test(latent),
-        cmocka_unit_test(norms_of_queries_and_keys), cmocka_unit_test(gated_delta_nets),
+        cmocka_unit_test(norms_of_queries_and_keys), cmocka_unit_test(gated_delta_nets),   cmocka_unit_test(long_contexts),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

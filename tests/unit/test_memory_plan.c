@@ -70,11 +70,21 @@ static void one_rank_holds_the_sum_of_all_shapes(void **state)
     assert_int_equal(m.expert_bytes, 360448);
     assert_int_equal(m.kv_bytes, 3 * 7 * 16 * (2 * 2 * 2 * 16 * 2));
     tt_layout_destroy(&layout);
+    params.kv = TT_KV_INT8; /* a byte each, and a scale for each key and value of a head */
+    layout = create(&model, &params);
+    m = memory_of(&model, layout, 0);
+    assert_int_equal(m.kv_bytes, 3 * 7 * 16 * (2 * 2 * 2 * (16 + 4)));
+    tt_layout_destroy(&layout);
     params.weights = TT_WEIGHTS_AUTO;
     plan_model_small_latent(&model);
     layout = create(&model, &params);
     m = memory_of(&model, layout, 0);
     assert_int_equal(m.dense_bytes, 233152);
+    assert_int_equal(m.kv_bytes, 3 * 7 * 16 * (2 * ((32 + 4) + (8 + 4))));
+    tt_layout_destroy(&layout);
+    params.kv = TT_KV_BF16;
+    layout = create(&model, &params);
+    m = memory_of(&model, layout, 0);
     assert_int_equal(m.kv_bytes, 3 * 7 * 16 * (2 * (32 + 8) * 2));
     tt_layout_destroy(&layout);
 }
