@@ -86,7 +86,7 @@ static const tt_option options[] = {
      "rows into products with quantised weights"},
     {"wire", 0, TT_OPTION_ENUM, AT(wire), "f32", 0, 0, "f32|bf16", "FORMAT", "rows to experts"},
     {"wire-back", 0, TT_OPTION_ENUM, AT(wire_back), "f32", 0, 0, "f32|bf16", "FORMAT", "results"},
-    {"kv", 0, TT_OPTION_ENUM, AT(kv), "f32", 0, 0, "f32|bf16", "FORMAT", "cached keys and values"},
+    {"kv", 0, TT_OPTION_ENUM, AT(kv), "f32", 0, 0, "f32|bf16|int8", "FORMAT", "cached keys and values"},
     {"deadline", 0, TT_OPTION_FLOAT, AT(deadline_s), "60", 0.1, 86400, NULL, "S",
      "seconds before a wait is given up"},
     {.name = NULL}};

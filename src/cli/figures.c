@@ -152,7 +152,7 @@ static void print_formats(const tti_cli_session *session, const tti_cli_work *w,
             "formats  weights %s, act %s, wire %s, back %s, kv %s; kernels %s (%s), %lld "
             "thread%s a rank\n",
             layout->weights == TT_WEIGHTS_AUTO ? "as the checkpoint" : tt_weights_name(layout->weights), tt_act_name(layout->act), formats[layout->wire], formats[layout->wire_back],
-            formats[layout->kv], ttk_set_name(), ttk.isa, (long long)of_rank[0].n_threads,
+            tt_kv_format_name(layout->kv), ttk_set_name(), ttk.isa, (long long)of_rank[0].n_threads,
             plural(of_rank[0].n_threads));
     if (w->sampled) {
         fprintf(stderr, "seed     %lld\n", (long long)w->seed);

@@ -48,7 +48,7 @@ const tt_option tti_cli_layout_options[] = {
      "rows on their way to experts"},
     {"wire-back", 0, TT_OPTION_ENUM, AT(wire_back), "f32", 0, 0, "f32|bf16", "FORMAT",
      "results on their way back"},
-    {"kv", 0, TT_OPTION_ENUM, AT(kv), "f32", 0, 0, "f32|bf16", "FORMAT", "cached keys and values"},
+    {"kv", 0, TT_OPTION_ENUM, AT(kv), "f32", 0, 0, "f32|bf16|int8", "FORMAT", "cached keys and values"},
     {"replicate", 0, TT_OPTION_ENUM, AT(replicate), "auto", 0, 0, REPLICATE, "HOW",
      "dense weights: numa = on every rank, node = once per node, auto = numa if that fits"},
     {"context", 0, TT_OPTION_INT, AT(context), "0", 0, MAX_TOKENS, NULL, "N",
