@@ -1,5 +1,5 @@
 /* test_released.c - configurations of released models, key by key as their makers publish them: each is accepted, and gives the sizes that its
- * maker states. The miniatures cannot show a key that no miniature has. tests/golden/configs/README.md says which files are whose. */
+ * maker states. The miniatures cannot show a key that no miniature has. models/configs/README.md says which files are whose. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -36,6 +36,7 @@ static void each_is_read(void **state)
         {"deepseek-r1", 61, 7168, 256, 8, 163840, 1, TTI_QUANT_FP8},
         {"deepseek-v3", 61, 7168, 256, 8, 163840, 1, TTI_QUANT_FP8},
         {"deepseek-v3.1", 61, 7168, 256, 8, 163840, 1, TTI_QUANT_FP8},
+        {"deepseek-v2-lite", 27, 2048, 64, 6, 163840, 1, TTI_QUANT_NONE},
         {"deepseek-v2.5", 60, 5120, 160, 6, 163840, 1, TTI_QUANT_NONE},
         {"kimi-k2-instruct", 61, 7168, 384, 8, 131072, 1, TTI_QUANT_FP8},
         {"kimi-k2-thinking", 61, 7168, 384, 8, 262144, 1, TTI_QUANT_COMPRESSED},
@@ -50,6 +51,7 @@ static void each_is_read(void **state)
         {"qwen3-next-80b-a3b-instruct", 48, 2048, 512, 10, 262144, 1, TTI_QUANT_NONE},
         {"qwen3-next-80b-a3b-instruct-fp8", 48, 2048, 512, 10, 262144, 1, TTI_QUANT_FP8},
         {"qwen3-30b-a3b", 48, 2048, 128, 8, 40960, 1, TTI_QUANT_NONE},
+        {"qwen3-235b-a22b", 94, 4096, 128, 8, 40960, 1, TTI_QUANT_NONE},
         {"qwen3-30b-a3b-fp8", 48, 2048, 128, 8, 40960, 1, TTI_QUANT_FP8},
         {"qwen3-30b-a3b-int4-autoround", 48, 2048, 128, 8, 40960, 1, TTI_QUANT_GPTQ},
         {"qwen2-57b-a14b-instruct", 28, 3584, 64, 8, 32768, 1, TTI_QUANT_NONE},
@@ -71,7 +73,7 @@ static void each_is_read(void **state)
         json_t *root;
         char name[NAME_BYTES];
         snprintf(name, sizeof(name), "%s.json", want->name);
-        assert_int_equal(tti_json_load(source_path("tests/golden/configs"), name, TTI_CONFIG_BYTES, &root), TT_OK);
+        assert_int_equal(tti_json_load(source_path("models/configs"), name, TTI_CONFIG_BYTES, &root), TT_OK);
         if (tti_config_take(name, root, &family, &hyper) != TT_OK) {
             print_message("# %s\n", tt_status_message());
             fail_msg("%s: %s", name, tt_status_message());
