@@ -59,6 +59,9 @@ TT_API void tt_attention_destroy(tt_attention **attention);
 /* y[T][H] = what layer `layer` mixes from the rows x[T][H]; appends the rows' keys and values to their pages first, or moves its states on. All TP ranks get all of y.
  * MPI: collective on the TP group. Errors: those of tt_gather_exec. */
 TT_API tt_status tt_attention_forward(tt_attention *attention, int64_t layer, const tt_batch *batch, const float *x, float *y);
+/* For timing alone: makes up what positions [0, n) of a sequence left in its pages (page[ceil(n / TTK_PAGE)]) on this attention rank; states of
+ * recurrent layers in its slot start empty. The same numbers on every layout. MPI: not collective. */
+TT_API void tt_attention_fill(tt_attention *attention, const int32_t *page, int64_t n, int64_t slot, uint64_t seed);
 /* Bytes of weights that one forward of all layers reads on this rank. */
 TT_API uint64_t tt_attention_weight_bytes(const tt_attention *attention);
 TT_API uint64_t tt_attention_kv_bytes_read(const tt_attention *attention); /* since create; keys, values and states */

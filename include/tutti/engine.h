@@ -58,8 +58,14 @@ typedef struct tt_request {
     int n_end;
     bool score;            /* nothing is generated: the negative log-likelihood of prompt[t+1] after prompt[t], for each t */
     bool logits;           /* outputs carry logits (with score) */
+    int64_t n_made;        /* for timing alone: what the first n_made tokens of the prompt leave in the KV cache is made up, not computed, and what
+                            * they are does not count; in [0, n_prompt) */
+    bool random_tokens;    /* for timing alone: the sequence goes on with tt_engine_random_token(seed, position, V) whatever is drawn (outputs carry
+                            * what was drawn), so that routing is alike everywhere and does not fall into a loop */
 } tt_request;
 enum { TT_END_MAX = 16 };
+/* A token that hangs on seed and position alone, uniform in [0, V). */
+TT_API int32_t tt_engine_random_token(uint64_t seed, int64_t position, int64_t V);
 
 typedef struct tt_output {
     uint64_t request_id;
@@ -92,6 +98,9 @@ typedef struct tt_engine_figures {
     uint64_t weight_bytes_shared;      /* of them in memory that other ranks of the node map */
     uint64_t weight_bytes_borrowed;    /* read by this rank, held by others of the node */
     uint64_t bytes_read;               /* weights and KV read by products */
+    uint64_t kv_bytes_read;            /* of them keys, values and states */
+    uint64_t experts_touched;          /* experts of this rank that had rows, summed over layers and steps (an expert that is split over ranks
+                                        * counts on the first of them) */
     uint64_t load_bytes;               /* read from files, */
     uint64_t load_expert_bytes;        /* of them for routed experts */
     double load_s, step_s;

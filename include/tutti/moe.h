@@ -67,6 +67,9 @@ TT_API tt_status tt_moe_end(tt_moe *moe, int handle, float *y);
 
 /* Rows that reached this rank's slots since create: count[L][n local slots]; for statistics. */
 TT_API const uint64_t *tt_moe_load_counts(const tt_moe *moe, int64_t *n_slots_out);
+/* Experts of this rank's slots that had rows, summed over layers and steps, each counted once a step; on ranks of another column part than the
+ * first 0. */
+TT_API uint64_t tt_moe_experts_touched(const tt_moe *moe);
 /* Weight bytes read by router, experts, shared and dense FFN products since create. */
 TT_API uint64_t tt_moe_bytes_read(const tt_moe *moe);
 TT_API const tt_exchange *tt_moe_exchange(const tt_moe *moe);

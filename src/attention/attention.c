@@ -54,6 +54,8 @@ static void take_attention(tt_attention *attention, tt_arena *arena)
     attention->parts_floats = tt_plan_attend_parts_floats(arch, attention->layout, attention->role);
     attention->parts = tt_arena_take(arena, attention->parts_floats, sizeof(float));
     attention->merge_state = tt_arena_take(arena, T * n_heads * 2, sizeof(float));
+    attention->fill_floats = is_mla ? attention->key_width : 2 * arch->D;
+    attention->fill_work = tt_arena_take(arena, tt_stream_n_threads(attention->compute) * attention->fill_floats, sizeof(float));
 }
 
 /* Buffers of gated delta layers; empty where the model has none. */

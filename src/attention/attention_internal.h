@@ -101,6 +101,8 @@ struct tt_attention {
     float *parts;               /* [parts_floats]: parts of blocks on their way, see attend.c */
     int64_t parts_floats;
     float *merge_state;         /* [T][n_heads][2] */
+    float *fill_work;           /* [n_threads][fill_floats]: a key and a value, or a latent */
+    int64_t fill_floats;
     int64_t page_table_size;
     uint64_t weight_bytes;
     uint64_t kv_bytes_read;     /* and states */
@@ -132,6 +134,9 @@ tt_status tti_attention_agree_on_tables(tt_attention *attention);
 /* ---- one file per kind of mixer: from normed rows x[T][H] to this rank's columns of heads[T][..] ---- */
 void tti_gqa_heads(tt_attention *attention, int64_t layer, const tt_batch *batch, const tt_rows *x);
 void tti_mla_heads(tt_attention *attention, int64_t layer, const tt_batch *batch, const tt_rows *x);
+/* Puts key and value of local KV head h, k[D] and v[D], or a latent[key_width], at `token` of a page. */
+void tti_gqa_store(const tt_attention *attention, void *page, int64_t token, int64_t h, const float *k, const float *v);
+void tti_mla_store(const tt_attention *attention, void *page, int64_t token, const float *latent);
 void tti_delta_heads(tt_attention *attention, int64_t layer, const tt_batch *batch, const tt_rows *x);
 
 /* Cosines and sines of the position of row t of the batch, from the table that its sequence uses. */

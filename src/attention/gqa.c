@@ -59,6 +59,14 @@ static void prepare_heads(const prepare_task *task, float *x, int64_t n_heads, i
     }
 }
 
+void tti_gqa_store(const tt_attention *attention, void *page, int64_t token, int64_t h, const float *k, const float *v)
+{
+    int64_t D = attention->arch->D, part = h * tti_kv_head_elements(attention->kv, D), key_at = part + token * D;
+    int64_t scale_at = part + 2 * TTK_PAGE * D + token * (int64_t)sizeof(float);
+    tti_kv_store(attention->kv, page, key_at, scale_at, k, D);
+    tti_kv_store(attention->kv, page, key_at + TTK_PAGE * D, scale_at + TTI_KV_SCALES, v, D);
+}
+
 /* Norms, clipping and rotation of one row's q and k; then its keys and values go to their page. */
 static void prepare_row(const prepare_task *task, int64_t t)
 {
@@ -86,10 +94,7 @@ static void prepare_row(const prepare_task *task, int64_t t)
     void *page = tti_kv_page(attention->kv, task->layer, sequence->page[position / TTK_PAGE]);
     int64_t token = position % TTK_PAGE;
     for (int64_t h = 0; h < n_kv; h++) {
-        int64_t part = h * tti_kv_head_elements(attention->kv, D), key_at = part + token * D;
-        int64_t scale_at = part + 2 * TTK_PAGE * D + token * (int64_t)sizeof(float);
-        tti_kv_store(attention->kv, page, key_at, scale_at, k + h * D, D);
-        tti_kv_store(attention->kv, page, key_at + TTK_PAGE * D, scale_at + TTI_KV_SCALES, v + h * D, D);
+        tti_gqa_store(attention, page, token, h, k + h * D, v + h * D);
     }
 }
 

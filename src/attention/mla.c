@@ -25,6 +25,15 @@ static void query_norm_part(void *arg, int thread_id, int n_threads)
                     rank, arch->mla_norm_eps);
 }
 
+void tti_mla_store(const tt_attention *attention, void *page, int64_t token, const float *latent)
+{
+    const tt_arch *arch = attention->arch;
+    int64_t r = arch->kv_rank, at = token * attention->key_width;
+    int64_t scale_at = TTK_PAGE * attention->key_width + token * (int64_t)sizeof(float);
+    tti_kv_store(attention->kv, page, at, scale_at, latent, r);
+    tti_kv_store(attention->kv, page, at + r, scale_at + TTI_KV_SCALES, latent + r, arch->rope_dim);
+}
+
 /* The latent of each row: norm, rotation, store. */
 static void latent_part(void *arg, int thread_id, int n_threads)
 {
@@ -44,10 +53,7 @@ static void latent_part(void *arg, int thread_id, int n_threads)
         }
         const tt_batch_sequence *sequence = &task->batch->sequence[attention->row_sequence[t]];
         void *page = tti_kv_page(attention->kv, task->layer, sequence->page[position / TTK_PAGE]);
-        int64_t token = position % TTK_PAGE, at = token * attention->key_width;
-        int64_t scale_at = TTK_PAGE * attention->key_width + token * (int64_t)sizeof(float);
-        tti_kv_store(attention->kv, page, at, scale_at, latent, r);
-        tti_kv_store(attention->kv, page, at + r, scale_at + TTI_KV_SCALES, latent + r, arch->rope_dim);
+        tti_mla_store(attention, page, position % TTK_PAGE, latent);
     }
 }
 

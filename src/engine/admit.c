@@ -11,7 +11,7 @@ enum { MIN_CONTROL_BYTES = 64 << 10 };
 
 typedef enum record_kind { RECORD_ADMIT = 1, RECORD_CANCEL = 2 } record_kind;
 
-/* One record of the control message; an admission is followed by its prompt. */
+/* One record of the control message; an admission is followed by its prompt, less what is made up of it. */
 typedef struct record {
     int32_t kind;
     int32_t dp_id;
@@ -21,7 +21,8 @@ typedef struct record {
     int32_t end_id[TT_END_MAX];
     int32_t n_end;
     int32_t score, logits;
-    int32_t pad;
+    int32_t random_tokens;
+    int64_t n_made;
 } record;
 
 static int64_t pages_of(int64_t tokens)
@@ -84,6 +85,8 @@ static tt_status check_request(const tt_engine *engine, const tt_request *reques
     TT_CHECK(s->min_p >= 0.0 && s->min_p < 1.0, TT_ERR_REQUEST,
              "min_p must be at least 0 and below 1");
     TT_CHECK(s->top_k >= 0, TT_ERR_REQUEST, "top_k must be 0 or more");
+    TT_CHECK(request->n_made >= 0 && request->n_made < request->n_prompt, TT_ERR_ARG, "%lld of %lld prompt tokens are to be made up",
+             (long long)request->n_made, (long long)request->n_prompt);
     for (int64_t i = 0; i < request->n_prompt; i++) {
         TT_CHECK(request->prompt[i] >= 0 && request->prompt[i] < engine->arch->V, TT_ERR_REQUEST,
                  "prompt id %d at position %lld is outside the vocabulary of %lld", request->prompt[i],
@@ -235,7 +238,7 @@ size_t tti_admission_write(tt_engine *engine)
         r.max_tokens = max_tokens_of(engine, request);
         r.n_pages = pages_of(r.max_tokens);
         r.dp_id = choose_group(engine, r.n_pages);
-        size_t bytes = sizeof(r) + (size_t)r.n_prompt * sizeof(int32_t);
+        size_t prompt_bytes = (size_t)(r.n_prompt - request->n_made) * sizeof(int32_t), bytes = sizeof(r) + prompt_bytes;
         if (r.dp_id < 0 || (size_t)(end - at) < bytes) {
             break; /* in order of submission: nobody overtakes */
         }
@@ -246,8 +249,10 @@ size_t tti_admission_write(tt_engine *engine)
         }
         r.score = request->score;
         r.logits = request->logits;
+        r.random_tokens = request->random_tokens;
+        r.n_made = request->n_made;
         append(&at, &r, sizeof(r));
-        append(&at, request->prompt, (size_t)r.n_prompt * sizeof(int32_t));
+        append(&at, request->prompt + request->n_made, prompt_bytes);
         a->group_sequences[r.dp_id]++;
         a->group_pages[r.dp_id] += r.n_pages;
         tti_admitted admitted = {r.id, r.dp_id, r.n_pages};
@@ -268,26 +273,32 @@ tt_status tti_admission_apply(tt_engine *engine, const unsigned char *message, s
             tti_schedule_drop(&engine->schedule, r.id, engine->kv);
             continue;
         }
-        size_t prompt_bytes = (size_t)r.n_prompt * sizeof(int32_t);
-        TT_CHECK(r.kind == RECORD_ADMIT && r.n_prompt >= 1 && r.n_prompt <= r.max_tokens &&
-                     r.max_tokens <= engine->layout->context && bytes - at >= prompt_bytes,
+        TT_CHECK(r.kind == RECORD_ADMIT && r.n_prompt >= 1 && r.n_prompt <= r.max_tokens && r.n_made >= 0 && r.n_made < r.n_prompt &&
+                     r.max_tokens <= engine->layout->context && (bytes - at) / sizeof(int32_t) >= (size_t)(r.n_prompt - r.n_made),
                  TT_ERR_PROTOCOL, "a control message holds a bad admission");
+        size_t prompt_bytes = (size_t)(r.n_prompt - r.n_made) * sizeof(int32_t);
         if (r.dp_id == engine->role->dp_id) {
             tti_sequence *sequence = tti_schedule_admit(&engine->schedule);
             TT_CHECK(sequence, TT_ERR_PROTOCOL, "rank 0 admitted more sequences than fit");
             sequence->id = r.id;
-            memcpy(sequence->token, message + at, prompt_bytes);
+            memset(sequence->token, 0, (size_t)r.n_made * sizeof(int32_t));
+            memcpy(sequence->token + r.n_made, message + at, prompt_bytes);
             sequence->n_prompt = r.n_prompt;
             sequence->n_tokens = r.n_prompt;
-            sequence->n_computed = 0;
+            sequence->n_computed = r.n_made;
             sequence->max_tokens = r.max_tokens;
             sequence->sampling = r.sampling;
             memcpy(sequence->end_id, r.end_id, sizeof(r.end_id));
             sequence->n_end = r.n_end;
             sequence->score = r.score != 0;
             sequence->logits = r.logits != 0;
+            sequence->random_tokens = r.random_tokens != 0;
             TT_TRY(tt_kv_acquire(engine->kv, r.n_pages, sequence->page));
             sequence->n_pages = r.n_pages;
+            if (r.n_made > 0) {
+                int64_t slot = sequence - engine->schedule.storage;
+                tt_attention_fill(engine->attention, sequence->page, r.n_made, slot, r.sampling.seed);
+            }
         }
         at += prompt_bytes;
     }

@@ -147,7 +147,7 @@ static tt_status run_step(tt_engine *engine, tt_output_fn *output, void *arg)
             *(is_prompt ? &engine->figures.prompt_rows : &engine->figures.decode_rows) +=
                 (uint64_t)part->n_rows;
         }
-        tti_schedule_commit(schedule, engine->head_token, engine->kv);
+        tti_schedule_commit(schedule, engine->head_token, engine->kv, engine->arch->V);
         engine->trunk_bytes_read += tt_attention_weight_bytes(engine->attention);
     }
     return TT_OK;
@@ -229,7 +229,8 @@ tt_engine_figures tt_engine_get_figures(const tt_engine *engine)
         tt_phase_get(exchange[i], &total);
         figures.exchange_ns += total.ns;
     }
-    figures.bytes_read = engine->trunk_bytes_read + tt_moe_bytes_read(engine->moe) +
-                         tt_attention_kv_bytes_read(engine->attention);
+    figures.kv_bytes_read = tt_attention_kv_bytes_read(engine->attention);
+    figures.bytes_read = engine->trunk_bytes_read + tt_moe_bytes_read(engine->moe) + figures.kv_bytes_read;
+    figures.experts_touched = tt_moe_experts_touched(engine->moe);
     return figures;
 }

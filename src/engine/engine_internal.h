@@ -26,7 +26,7 @@ typedef struct tti_sequence {
     tt_sampling sampling;
     int32_t end_id[TT_END_MAX];
     int32_t n_end;
-    bool score, logits;
+    bool score, logits, random_tokens;
     int32_t *page;    /* page[pages of context] */
     int64_t n_pages;
 } tti_sequence;
@@ -62,7 +62,7 @@ void tti_schedule_plan(tti_schedule *schedule);
 /* The finish that `token` after `sequence` so far would mean. */
 tt_finish tti_sequence_finish(const tti_sequence *sequence, int32_t token);
 /* Applies the batch: token[i] belongs to head_row[i]. Ended sequences give their pages back. */
-void tti_schedule_commit(tti_schedule *schedule, const int32_t *token, tt_kv *kv);
+void tti_schedule_commit(tti_schedule *schedule, const int32_t *token, tt_kv *kv, int64_t V);
 /* Takes an idle sequence; NULL if there is none. */
 tti_sequence *tti_schedule_admit(tti_schedule *schedule);
 void tti_schedule_drop(tti_schedule *schedule, uint64_t id, tt_kv *kv);

@@ -141,7 +141,16 @@ tt_finish tti_sequence_finish(const tti_sequence *sequence, int32_t token)
     return sequence->n_tokens + 1 >= sequence->max_tokens ? TT_FINISH_LENGTH : TT_FINISH_NONE;
 }
 
-void tti_schedule_commit(tti_schedule *schedule, const int32_t *token, tt_kv *kv)
+int32_t tt_engine_random_token(uint64_t seed, int64_t position, int64_t V)
+{
+    /* splitmix64 at a place that both choose. */
+    uint64_t z = (seed + 1) * UINT64_C(0xd1342543de82ef95) + (uint64_t)position * UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return (int32_t)((z ^ (z >> 31)) % (uint64_t)V);
+}
+
+void tti_schedule_commit(tti_schedule *schedule, const int32_t *token, tt_kv *kv, int64_t V)
 {
     for (int64_t s = 0; s < schedule->batch.n_sequences; s++) {
         schedule->of_batch[s]->n_computed += schedule->batch_sequence[s].n_rows;
@@ -154,7 +163,8 @@ void tti_schedule_commit(tti_schedule *schedule, const int32_t *token, tt_kv *kv
         if (tti_sequence_finish(sequence, token[i]) != TT_FINISH_NONE) {
             sequence->n_computed = sequence->max_tokens; /* marks the end */
         } else {
-            sequence->token[sequence->n_tokens++] = token[i];
+            int32_t next = sequence->random_tokens ? tt_engine_random_token(sequence->sampling.seed, sequence->n_tokens, V) : token[i];
+            sequence->token[sequence->n_tokens++] = next;
         }
     }
     for (int64_t i = schedule->n_active - 1; i >= 0; i--) {

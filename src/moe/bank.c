@@ -108,6 +108,7 @@ static void take_all(tt_moe *moe, tt_arena *arena, bool has_moe, bool has_dense)
     moe->job_up = tt_arena_take(arena, rows * moe->F, sizeof(float));
     moe->job_y = tt_arena_take(arena, rows * (moe->part.h_end - moe->part.h_begin), sizeof(float));
     moe->load_count = tt_arena_take(arena, moe->L * moe->n_slots, sizeof(uint64_t));
+    moe->touched_in = tt_arena_take(arena, moe->L * moe->n_slots, sizeof(uint64_t));
     for (int h = 0; h < layout->n_handles; h++) {
         tti_moe_flight *flight = &moe->flight[h];
         int64_t F_shared = moe->arch->F_shared;
@@ -131,6 +132,7 @@ static tt_status make_buffers(tt_moe *moe, int node, bool has_moe, bool has_dens
     TT_TRY(tt_arena_init(&moe->arena, "feed-forward work buffers", count.used_bytes, node));
     take_all(moe, &moe->arena, has_moe, has_dense);
     memset(moe->load_count, 0, (size_t)(moe->L * moe->n_slots) * sizeof(uint64_t));
+    memset(moe->touched_in, 0, (size_t)(moe->L * moe->n_slots) * sizeof(uint64_t));
     return TT_OK;
 }
 
@@ -370,6 +372,11 @@ void tt_moe_destroy(tt_moe **moe_ptr)
     tt_arena_fini(&moe->arena);
     free(moe);
     *moe_ptr = NULL;
+}
+
+uint64_t tt_moe_experts_touched(const tt_moe *moe)
+{
+    return moe->role->etp_id > 0 ? 0 : moe->experts_touched;
 }
 
 const uint64_t *tt_moe_load_counts(const tt_moe *moe, int64_t *n_slots_out)

@@ -246,7 +246,10 @@ tt_status tti_moe_run_experts(tt_moe *moe, int handle, tti_moe_flight *flight, t
         }
         for (int64_t g = done; st == TT_OK && g < next; g++) {
             const tt_exchange_rows *group = &flight->chosen[g];
-            moe->load_count[flight->layer * moe->n_slots + group->slot] += (uint64_t)group->n;
+            int64_t at = flight->layer * moe->n_slots + group->slot;
+            moe->load_count[at] += (uint64_t)group->n;
+            moe->experts_touched += moe->touched_in[at] != flight->use;
+            moe->touched_in[at] = flight->use;
             st = tt_exchange_push(moe->exchange, handle, group);
         }
         bytes += count_bytes(moe, &pass);

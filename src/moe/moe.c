@@ -114,6 +114,7 @@ tt_status tt_moe_begin(tt_moe *moe, int handle, int64_t layer, int64_t T, const 
     /* A rank that failed still takes part: its peers learn of it from the headers. */
     int64_t T_sent = mine == TT_OK ? T : 0;
     flight->active = true;
+    flight->use = ++moe->n_uses;
     flight->layer = layer;
     flight->T = T_sent;
     flight->x = x;
