@@ -17,7 +17,8 @@ typedef struct tt_model tt_model; /* opaque */
 
 /* How packed weights are stored; AUTO is as the checkpoint (f16 becomes f32). The quantised ones are for the matrices of attention, feed-forward
  * and experts; embedding, head, routers, small gates and kv_b stay as stored. Groups along the inputs, each with a scale (ttk_quantize_fn in ttk.h):
- * INT8 and INT4 of 32 with a f16, FP8 (E4M3) of 128 with a f32. */
+ * INT8 and INT4 of 32 with a f16, FP8 (E4M3) of 128 with a f32,
+ * MXFP4 (E2M1) of 32 with a power of two. */
 typedef enum tt_weight_format {
     TT_WEIGHTS_AUTO,
     TT_WEIGHTS_F32,
@@ -25,6 +26,7 @@ typedef enum tt_weight_format {
     TT_WEIGHTS_INT8,
     TT_WEIGHTS_INT4,
     TT_WEIGHTS_FP8,
+    TT_WEIGHTS_MXFP4,
     TT_WEIGHTS_COUNT
 } tt_weight_format;
 
@@ -204,6 +206,20 @@ typedef struct tt_tensor {
  * holds one GGUF model. Errors: TT_ERR_FILE naming file and tensor; TT_ERR_UNSUPPORTED naming an unknown
  * architecture or format; never reads past what it checked. Local: each rank may open it, or one may and share. */
 TT_API tt_status tt_model_open(const char *path, tt_model **model_out);
+/* A model that is in no file: random weights in the shape of a published configuration, made while they are loaded. For timing. */
+typedef struct tt_made_params {
+    const char *shape;        /* a name of tt_model_shape */
+    int64_t layers;           /* 0 = all of them; fewer keep the share of dense layers that come first, but at least one layer with experts */
+    tt_weight_format weights; /* how matrices are stored, as --weights would store those of a bf16 checkpoint; AUTO: as their maker does */
+    uint64_t seed;
+} tt_made_params;
+/* Weights hang on (seed, tensor, row, input) alone, so every rank and layout has the same. tt_model_path is "SHAPE (made)". There is no tokenizer and
+ * no end id, and no MTP layer. Errors: TT_ERR_USAGE naming the shapes there are, or a number of layers above the shape's; TT_ERR_NOMEM. */
+TT_API tt_status tt_model_make(const tt_made_params *params, tt_model **model_out);
+/* The name of shape i; NULL beyond the last. */
+TT_API const char *tt_model_shape(size_t i);
+/* Whether the model was made. */
+TT_API bool tt_model_is_made(const tt_model *model);
 TT_API void tt_model_close(tt_model **model);
 TT_API const tt_arch *tt_model_arch(const tt_model *model);
 TT_API const char *tt_model_path(const tt_model *model);

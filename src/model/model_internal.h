@@ -201,7 +201,8 @@ typedef enum tti_scheme {
     TTI_SCHEME_PLAIN,  /* elements of one type, in TTI_PART_CODE */
     TTI_SCHEME_BLOCKS, /* rows of whole blocks of the type `block`, in TTI_PART_CODE */
     TTI_SCHEME_QUANT,  /* codes and scales, perhaps zero points, each a part of its own */
-    TTI_SCHEME_PANELS  /* packed as in memory, in TTI_PART_CODE: a line is a panel */
+    TTI_SCHEME_PANELS, /* packed as in memory, in TTI_PART_CODE: a line is a panel */
+    TTI_SCHEME_MADE    /* in no file: made_rows.c makes them; no parts */
 } tti_scheme;
 /* What becomes of each number of a vector after reading. */
 typedef enum tti_map { TTI_MAP_NONE, TTI_MAP_PLUS_ONE, TTI_MAP_EXP, TTI_MAP_NEGATE } tti_map;
@@ -237,6 +238,15 @@ typedef struct tti_segment {
 } tti_segment;
 enum { TTI_SEGMENTS = 3 };
 
+/* What the numbers of a made tensor are (made_rows.c). */
+typedef struct tti_made {
+    uint64_t key;      /* another for each tensor */
+    bool is_random;    /* else all of them are `constant` */
+    float constant;
+    int exponent;      /* plain: magnitudes are in [1, 2) * 2^exponent */
+    uint32_t scale[4]; /* quantised: the bits of the scales */
+} tti_made;
+
 /* Where a matrix lies, and the view of it that the matrix is. The file holds planes (one for each expert where they lie
  * together) of [file_rows][file_cols], rows being outputs, or inputs if transposed. The matrix is the segments one after
  * another. Made by tti_source_make for the whole; roles.c narrows it. */
@@ -259,6 +269,7 @@ typedef struct tti_source {
     unsigned char flip;     /* xor of codes and zero points: signed bytes for unsigned ones */
     unsigned char zero_add; /* to a zero point, modulo 2^bits */
     bool zeros_even;        /* all zero points must be the middle of the range: the format has none */
+    tti_made made;          /* of TTI_SCHEME_MADE */
 } tti_source;
 /* The output of the plane that is row r of the matrix; *left_out (may be NULL): so many rows from r on follow each other there. */
 int64_t tti_source_row(const tti_source *source, int64_t r, int64_t *left_out);
@@ -530,6 +541,8 @@ bool tti_role_shape(const tt_arch *arch, tt_role role, int64_t layer, int64_t *r
                     int64_t *cols_out, bool *vector_out);
 /* The names of a role in a family: its own, or the common ones; NULL-ended or TTI_SPELLINGS. */
 const char *const *tti_role_names(const tti_family *family, tt_role role);
+/* Gives the model its tables of n_layers layers (with MTP layers), empty, and fills arch.layer. */
+tt_status tti_roles_set_layers(tt_model *model, const tti_family *family, const tti_hyper *hyper, int64_t n_layers);
 /* Sets arch.n_mtp and arch.layer and fills the tensors of all roles.
  * Errors: TT_ERR_FILE, TT_ERR_UNSUPPORTED naming file and tensor. */
 tt_status tti_roles_resolve(tt_model *model, const tti_family *family, const tti_hyper *hyper,

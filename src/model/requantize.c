@@ -17,6 +17,7 @@ static const struct {
     [TT_WEIGHTS_INT8] = {"int8", {TTK_I8, TTK_F16, TTK_SHIFT_NONE, 32, 0}},
     [TT_WEIGHTS_INT4] = {"int4", {TTK_I4, TTK_F16, TTK_SHIFT_NONE, 32, 0}},
     [TT_WEIGHTS_FP8] = {"fp8", {TTK_E4M3, TTK_F32, TTK_SHIFT_NONE, 128, 0}},
+    [TT_WEIGHTS_MXFP4] = {"mxfp4", {TTK_E2M1, TTK_E8M0, TTK_SHIFT_NONE, 32, 0}},
 };
 
 const char *tt_weights_name(tt_weight_format weights)

@@ -335,6 +335,21 @@ static tt_status allocate(tt_model *model, int64_t n_layers)
     return TT_OK;
 }
 
+tt_status tti_roles_set_layers(tt_model *model, const tti_family *family, const tti_hyper *hyper, int64_t n_layers)
+{
+    tt_arch *arch = &model->arch;
+    TT_TRY(allocate(model, n_layers));
+    for (int64_t layer = 0; layer < n_layers; layer++) {
+        arch->layer[layer] = (tt_layer){.is_moe = arch->E > 0 && family->layer_is_moe(hyper, layer),
+                                        .rope = true,
+                                        .qk_norm = arch->qk_norm != TT_QK_NORM_NONE};
+        if (family->set_layer) {
+            family->set_layer(hyper, layer, &arch->layer[layer]);
+        }
+    }
+    return TT_OK;
+}
+
 /* One role of a packed checkpoint, in one layer (0 for a global role); of all experts. */
 static tt_status resolve_panel(const resolver *r, const tti_panels *panels, tt_role role, int64_t layer, tt_model *model)
 {
@@ -434,15 +449,7 @@ static tt_status resolve(tt_model *model, const tti_family *family, const tti_hy
     TT_CHECK((uint64_t)n_layers <= checkpoint->table.n, TT_ERR_FILE,
              "%s: the configuration states %lld layers, the checkpoint has %zu tensors",
              tti_show_path(checkpoint->source), (long long)n_layers, checkpoint->table.n);
-    TT_TRY(allocate(model, n_layers));
-    for (int64_t layer = 0; layer < n_layers; layer++) {
-        arch->layer[layer] = (tt_layer){.is_moe = arch->E > 0 && family->layer_is_moe(hyper, layer),
-                                        .rope = true,
-                                        .qk_norm = arch->qk_norm != TT_QK_NORM_NONE};
-        if (family->set_layer) {
-            family->set_layer(hyper, layer, &arch->layer[layer]);
-        }
-    }
+    TT_TRY(tti_roles_set_layers(model, family, hyper, n_layers));
     TT_TRY(resolve_global(&r, panels, model));
     TT_TRY(resolve_layers(&r, panels, model));
     return tti_claims_check(&(tti_claims){family, checkpoint, arch, r.prefix, hyper->config, hyper->n_nextn});

@@ -7,6 +7,7 @@
 #include "source.h"
 #include <stdlib.h>
 #include <string.h>
+#include "made.h"
 #include "tutti/hash.h"
 
 enum {
@@ -318,7 +319,7 @@ tt_status tti_raw_fetch(const tt_model *model, const tti_raw *raw)
             TT_TRY(read_rectangle(model, s, i, &rect[i], raw->bytes));
         }
     }
-    if (raw->n_rows == 0 || s->scheme == TTI_SCHEME_PLAIN || s->scheme == TTI_SCHEME_PANELS) {
+    if (raw->n_rows == 0 || s->scheme == TTI_SCHEME_PLAIN || s->scheme == TTI_SCHEME_PANELS || s->scheme == TTI_SCHEME_MADE) {
         return TT_OK;
     }
     if (s->scheme == TTI_SCHEME_BLOCKS) {
@@ -516,6 +517,10 @@ void tti_raw_unpack(const tti_raw *raw, int64_t begin, int64_t n, const ttk_unpa
             l[i].step = rows_per_step(s, i, &rect[i].part);
         }
     }
+    if (s->scheme == TTI_SCHEME_MADE) {
+        tti_made_rows(s, tensor->cols, raw->row + begin, n, to, at);
+        return;
+    }
     if (s->scheme == TTI_SCHEME_PANELS) {
         ttk_unpacked rows = arrays_at(&tensor->format, to, tensor->cols, at);
         ttk.unpack(&rows, &tensor->format, raw->bytes, tensor->cols, raw->row % TTK_PANEL + begin, n);
@@ -534,6 +539,7 @@ void tti_raw_unpack(const tti_raw *raw, int64_t begin, int64_t n, const ttk_unpa
             unpack_quant(s, l, row, at + i, tensor->cols, to);
             break;
         case TTI_SCHEME_PANELS:
+        case TTI_SCHEME_MADE:
             break; /* above */
         }
     }
@@ -579,6 +585,9 @@ uint64_t tt_tensor_file_bytes(const tt_tensor *tensor, int64_t n_rows)
 
 const char *tt_model_tensor_file(const tt_model *model, const tt_tensor *tensor)
 {
+    if (tensor->source->scheme == TTI_SCHEME_MADE) {
+        return model->path;
+    }
     return strrchr(model->file[tensor->source->part[TTI_PART_CODE].file_id].path, '/') + 1; /* a path is DIR/NAME */
 }
 
@@ -601,7 +610,8 @@ tt_hash_pair tti_tensor_hash_pair(const tt_tensor *tensor)
     const uint64_t values[] = {(uint64_t)tensor->rows,  (uint64_t)tensor->cols,  (uint64_t)s->scheme,     (uint64_t)s->plane,
                                (uint64_t)s->file_rows,  (uint64_t)s->file_cols,  (uint64_t)s->transposed, (uint64_t)s->map,
                                (uint64_t)s->plane_rows, (uint64_t)s->scale_rows, (uint64_t)s->flip,       (uint64_t)s->zero_add,
-                               (uint64_t)s->zeros_even, s->block ? (uint64_t)s->block->id + 1 : 0,   (uint64_t)s->scale_first};
+                               (uint64_t)s->zeros_even, s->block ? (uint64_t)s->block->id + 1 : 0,   (uint64_t)s->scale_first,
+                               s->made.key};
     tt_hash_pair hash = tt_hash_pair_begin();
     hash_values(&hash, values, sizeof(values) / sizeof(values[0]));
     hash_format(&hash, &s->format);
