@@ -9,6 +9,7 @@
  * prefetching kernel may pass the plain loop that measures them), and at M = 64 near the peak of
  * fma. An op without a case here is an error. */
 #include "ttk.h"
+#include "ttk_peak.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,11 +20,7 @@ enum {
     MIN_REPEATS = 7,
     MAX_REPEATS = 200,
     ALIGN_BYTES = 64,
-    N_STREAMS = 8, /* partial sums of the limits' loops: hides the latency of add and fma */
-    FLOATS_PER_VEC = 8,
-    FMA_LOOPS =
-        100000, /* a fraction of a millisecond, so that some samples miss all interruptions */
-    LIMIT_SAMPLES = 100
+    LIMIT_SAMPLES = 100 /* of a fraction of a millisecond each, so that some miss all interruptions */
 };
 static const double MIN_SECONDS = 0.15; /* per case */
 static const double SLOW_FACTOR =
@@ -101,104 +98,11 @@ static timing time_calls(call_fn *call, ttk_any_fn *fn, void *state)
     return t;
 }
 
-/* ---- the machine's limits, in the widest vectors the library has for it ---- */
+/* ---- the machine's limits (ttk_peak.h) ---- */
 static double limit_bytes; /* per second, read from memory by one thread */
 static double limit_flops; /* per second; a fused multiply-add counts as two */
 static double limit_int8;  /* the same for whole numbers of 8 bits */
 static volatile float sink;
-
-#if defined(__x86_64__)
-typedef float vec __attribute__((vector_size(32), aligned(4), may_alias));
-typedef float wide __attribute__((vector_size(64), aligned(4), may_alias));
-
-__attribute__((target("avx2,fma"))) static void read_all(const float *x, size_t n)
-{
-    vec sum[N_STREAMS] = {{0}};
-    for (size_t i = 0; i + N_STREAMS * FLOATS_PER_VEC <= n; i += N_STREAMS * FLOATS_PER_VEC) {
-#pragma GCC unroll 8
-        for (int j = 0; j < N_STREAMS; j++) {
-            sum[j] += *(const vec *)(x + i + j * FLOATS_PER_VEC);
-        }
-    }
-    for (int j = 0; j < N_STREAMS; j++) {
-        sink = sum[j][0];
-    }
-}
-
-/* Ten independent chains of fma; the empty asm keeps the compiler from folding them. */
-__attribute__((target("avx2,fma"))) static double fma_avx2(void)
-{
-    vec a = {0};
-    vec c0 = {0}, c1 = {0}, c2 = {0}, c3 = {0}, c4 = {0}, c5 = {0}, c6 = {0}, c7 = {0}, c8 = {0},
-        c9 = {0};
-    double start = now_seconds();
-    for (int i = 0; i < FMA_LOOPS; i++) {
-        __asm__ volatile(
-            "vfmadd231ps %10, %10, %0\n\tvfmadd231ps %10, %10, %1\n\tvfmadd231ps %10, %10, %2\n\t"
-            "vfmadd231ps %10, %10, %3\n\tvfmadd231ps %10, %10, %4\n\tvfmadd231ps %10, %10, %5\n\t"
-            "vfmadd231ps %10, %10, %6\n\tvfmadd231ps %10, %10, %7\n\tvfmadd231ps %10, %10, %8\n\t"
-            "vfmadd231ps %10, %10, %9"
-            : "+x"(c0), "+x"(c1), "+x"(c2), "+x"(c3), "+x"(c4), "+x"(c5), "+x"(c6), "+x"(c7),
-              "+x"(c8), "+x"(c9)
-            : "x"(a));
-    }
-    return 10.0 * 2.0 * 8.0 * FMA_LOOPS / (now_seconds() - start);
-}
-
-/* Products of bytes, summed in 16 and then in 32 bits: six independent chains. */
-__attribute__((target("avx2"))) static double int8_avx2(void)
-{
-    vec a = {0}, t0, t1, t2, t3, t4, t5;
-    vec c0 = {0}, c1 = {0}, c2 = {0}, c3 = {0}, c4 = {0}, c5 = {0};
-    double start = now_seconds();
-#define TTK_DOT(n) "vpmaddubsw %12, %12, %" #n "\n\tvpmaddwd %12, %" #n ", %" #n "\n\t"
-    for (int i = 0; i < FMA_LOOPS; i++) {
-        __asm__ volatile(TTK_DOT(6) TTK_DOT(7) TTK_DOT(8) TTK_DOT(9) TTK_DOT(10) TTK_DOT(11)
-                         "vpaddd %6, %0, %0\n\tvpaddd %7, %1, %1\n\tvpaddd %8, %2, %2\n\t"
-                         "vpaddd %9, %3, %3\n\tvpaddd %10, %4, %4\n\tvpaddd %11, %5, %5"
-                         : "+x"(c0), "+x"(c1), "+x"(c2), "+x"(c3), "+x"(c4), "+x"(c5), "=&x"(t0), "=&x"(t1), "=&x"(t2),
-                           "=&x"(t3), "=&x"(t4), "=&x"(t5)
-                         : "x"(a));
-    }
-#undef TTK_DOT
-    return 6.0 * 2.0 * 32.0 * FMA_LOOPS / (now_seconds() - start);
-}
-
-__attribute__((target("avx512f,avx512vnni"))) static double int8_vnni(void)
-{
-    wide a = {0};
-    wide c0 = {0}, c1 = {0}, c2 = {0}, c3 = {0}, c4 = {0}, c5 = {0}, c6 = {0}, c7 = {0}, c8 = {0}, c9 = {0};
-    double start = now_seconds();
-    for (int i = 0; i < FMA_LOOPS; i++) {
-        __asm__ volatile("vpdpbusd %10, %10, %0\n\tvpdpbusd %10, %10, %1\n\tvpdpbusd %10, %10, %2\n\t"
-                         "vpdpbusd %10, %10, %3\n\tvpdpbusd %10, %10, %4\n\tvpdpbusd %10, %10, %5\n\t"
-                         "vpdpbusd %10, %10, %6\n\tvpdpbusd %10, %10, %7\n\tvpdpbusd %10, %10, %8\n\t"
-                         "vpdpbusd %10, %10, %9"
-                         : "+v"(c0), "+v"(c1), "+v"(c2), "+v"(c3), "+v"(c4), "+v"(c5), "+v"(c6), "+v"(c7), "+v"(c8), "+v"(c9)
-                         : "v"(a));
-    }
-    return 10.0 * 2.0 * 64.0 * FMA_LOOPS / (now_seconds() - start);
-}
-
-__attribute__((target("avx512f"))) static double fma_avx512(void)
-{
-    wide a = {0};
-    wide c0 = {0}, c1 = {0}, c2 = {0}, c3 = {0}, c4 = {0}, c5 = {0}, c6 = {0}, c7 = {0}, c8 = {0},
-         c9 = {0};
-    double start = now_seconds();
-    for (int i = 0; i < FMA_LOOPS; i++) {
-        __asm__ volatile(
-            "vfmadd231ps %10, %10, %0\n\tvfmadd231ps %10, %10, %1\n\tvfmadd231ps %10, %10, %2\n\t"
-            "vfmadd231ps %10, %10, %3\n\tvfmadd231ps %10, %10, %4\n\tvfmadd231ps %10, %10, %5\n\t"
-            "vfmadd231ps %10, %10, %6\n\tvfmadd231ps %10, %10, %7\n\tvfmadd231ps %10, %10, %8\n\t"
-            "vfmadd231ps %10, %10, %9"
-            : "+v"(c0), "+v"(c1), "+v"(c2), "+v"(c3), "+v"(c4), "+v"(c5), "+v"(c6), "+v"(c7),
-              "+v"(c8), "+v"(c9)
-            : "v"(a));
-    }
-    return 10.0 * 2.0 * 16.0 * FMA_LOOPS / (now_seconds() - start);
-}
-#endif
 
 static unsigned cpu_flags(void)
 {
@@ -220,27 +124,22 @@ static unsigned cpu_flags(void)
 
 static void measure_limits(unsigned flags)
 {
-#if defined(__x86_64__)
-    if (!(flags & TTK_CPU_AVX2)) {
-        return;
-    }
     size_t n = STREAM_BYTES / sizeof(float);
     size_t n_part = LIMIT_READ_BYTES / sizeof(float);
     float *x = take_floats((int64_t)n);
     for (size_t i = 0; i < LIMIT_SAMPLES; i++) {
         double start = now_seconds();
-        read_all(x + i * n_part % n, n_part);
+        sink = ttk_peak_read(flags, x + i * n_part % n, n_part);
         double rate = (double)LIMIT_READ_BYTES / (now_seconds() - start);
         limit_bytes = rate > limit_bytes ? rate : limit_bytes;
-        rate = flags & TTK_CPU_AVX512 ? fma_avx512() : fma_avx2();
+        start = now_seconds();
+        rate = ttk_peak_fma(flags) / (now_seconds() - start);
         limit_flops = rate > limit_flops ? rate : limit_flops;
-        rate = flags & TTK_CPU_AVX512_VNNI ? int8_vnni() : int8_avx2();
+        start = now_seconds();
+        rate = ttk_peak_int8(flags) / (now_seconds() - start);
         limit_int8 = rate > limit_int8 ? rate : limit_int8;
     }
     free(x);
-#else
-    (void)flags;
-#endif
 }
 
 /* ---- output ---- */

@@ -7,12 +7,6 @@
 #include "tutti/cpu.h"
 #include "ttk.h"
 
-enum {
-    READ_REPEATS = 5, /* the best of them counts */
-    CACHES_READ =
-        4 /* the buffer of one measurement in last-level caches, see tt_topology_measure_read */
-};
-
 void bench_must(tt_status status)
 {
     if (status != TT_OK) {
@@ -131,21 +125,6 @@ void bench_rank_load(bench_rank *b, const char *path, tt_layout_params params, t
     bench_must(tt_stream_create(&stream, &b->compute));
 }
 
-void bench_rank_default_layout(const bench_rank *b, tt_layout_params params, const tt_world *world,
-                               int *dp_out, int *tp_out)
-{
-    int *node_of_rank = nodes_of_ranks(b, world);
-    tt_layout *layout = NULL;
-    params.n_ranks = b->size;
-    params.node_of_rank = node_of_rank;
-    params.dp = params.tp = 0;
-    bench_must(tt_layout_create(tt_model_arch(b->model), &params, &layout));
-    *dp_out = layout->dp;
-    *tp_out = layout->tp;
-    tt_layout_destroy(&layout);
-    free(node_of_rank);
-}
-
 void bench_lane_open(bench_lane *lane, const bench_rank *b, int64_t delay_ns)
 {
     *lane = (bench_lane){.delay_ns = delay_ns};
@@ -163,9 +142,7 @@ void bench_lane_load(bench_lane *lane, bench_rank *b)
                                .layout = b->layout,
                                .world = lane->world,
                                .compute = b->compute,
-                               .node = b->cpus.node,
-                               .hook = b->hook,
-                               .hook_arg = b->hook_arg};
+                               .node = b->cpus.node};
     bench_must(tt_engine_create(&params, &lane->engine));
 }
 
@@ -173,20 +150,4 @@ void bench_lane_close(bench_lane *lane)
 {
     tt_engine_destroy(&lane->engine);
     tt_world_destroy(&lane->world);
-}
-
-double bench_rank_measure_read(const bench_rank *b, tt_world *world)
-{
-    const tt_topology_info *info = tt_topology_get_info(b->topology);
-    uint64_t need = (uint64_t)CACHES_READ * info->l3_bytes * (uint64_t)b->size;
-    int64_t too_little = info->l3_bytes == 0 || need > info->memory_available_bytes / 2;
-    bench_must(tt_world_max_i64(world, &too_little, 1));
-    double bytes_per_s = 0.0;
-    if (!too_little) {
-        bench_must(tt_world_barrier(world)); /* all read at the same time */
-        bench_must(
-            tt_topology_measure_read(b->topology, b->cpus.n_threads, READ_REPEATS, &bytes_per_s));
-        bench_must(tt_world_barrier(world));
-    }
-    return bytes_per_s;
 }

@@ -22,8 +22,6 @@ typedef struct bench_rank {
     bool default_act; /* the layout's `act` is the model's default */
     tt_layout *layout;
     tt_stream *compute;   /* of all lanes: one works at a time */
-    tt_logits_hook *hook; /* of all engines; set before the first lane is opened */
-    void *hook_arg;
 } bench_rank;
 
 typedef struct bench_lane {
@@ -43,9 +41,6 @@ void bench_rank_begin(bench_rank *b, int n_lanes, int n_threads, tt_progress pro
  * node_of_rank are filled in. Ends with a message if all lanes together do not fit into memory.
  * MPI: collective. */
 void bench_rank_load(bench_rank *b, const char *path, tt_layout_params params, tt_world *world);
-/* The layout that tutti would choose for this many sequences. */
-void bench_rank_default_layout(const bench_rank *b, tt_layout_params params, const tt_world *world,
-                               int *dp_out, int *tp_out);
 void bench_rank_end(bench_rank *b);
 
 /* A world with this delay. MPI: collective. */
@@ -53,9 +48,5 @@ void bench_lane_open(bench_lane *lane, const bench_rank *b, int64_t delay_ns);
 /* Loads the model in it; bench_rank_load was called. MPI: collective. */
 void bench_lane_load(bench_lane *lane, bench_rank *b);
 void bench_lane_close(bench_lane *lane);
-
-/* What this rank can read from memory while all others read too, in bytes per second; 0 if the
- * buffers do not fit. MPI: collective. */
-double bench_rank_measure_read(const bench_rank *b, tt_world *world);
 
 #endif

@@ -11,7 +11,7 @@ work=$(mktemp -d) || exit 99
 trap 'rm -rf "$work"' EXIT
 failed=0
 n=0
-for path in "$top"/include/tutti/*.h "$top"/kernels/ttk.h; do
+for path in "$top"/include/tutti/*.h "$top"/kernels/ttk.h "$top"/kernels/ttk_peak.h; do
     case $path in
     */include/tutti/*) header=tutti/${path##*/} ;;
     *) header=${path##*/} ;;

@@ -32,7 +32,7 @@ floor_of() {
 # The room of a public header.
 room_of_header() {
     case $1 in
-    compiler | status | hash | log | memory | shared_memory | topology | stream | trace | options | cpu | linear) echo base ;;
+    compiler | status | hash | log | memory | shared_memory | topology | stream | trace | options | cpu | linear | limits) echo base ;;
     model | convert | load | tokenizer) echo model ;;
     plan) echo plan ;;
     balance) echo balance ;;
@@ -116,7 +116,7 @@ for file in src/*/*.c src/*/*.h include/tutti/*.h; do
             header=${include#\"tutti/}
             check_door "$file" "$room" "$floor" "${header%.h\"}"
             ;;
-        '"ttk.h"' | '"config.h"') ;;
+        '"ttk.h"' | '"ttk_peak.h"' | '"config.h"') ;;
         '<mpi.h>')
             case $file in
             src/comm/* | src/cli/* | include/tutti/comm_mpi.h) ;;

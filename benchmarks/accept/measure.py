@@ -23,7 +23,7 @@ BIG_BYTES = 100e6  # a checkpoint above this is timed in shorter blocks
 
 def parser(description):
     p = argparse.ArgumentParser(description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    p.add_argument("--build", default=".", help="build directory with benchmarks/bench_step and benchmarks/make-model")
+    p.add_argument("--build", default=".", help="build directory, after make")
     p.add_argument("--out", help="JSON file; without it BUILD/NAME.json")
     p.add_argument("--work", help="folder for checkpoints of random weights; without it BUILD/benchmarks/models")
     p.add_argument("--mpirun", default=os.environ.get("MPIRUN", "mpirun"), help="launcher")
@@ -122,8 +122,9 @@ class Session:
         self.name, self.args, self.begin = name, args, time.monotonic()
         self.machine = Machine(args.mpirun)
         build = os.path.abspath(args.build)
-        self.bench_step = self._program(build, "bench_step")
-        self.make_model = self._program(build, "make-model")
+        self.tutti = self._program(build, "tutti")
+        self.bench_delay = self._program(build, "benchmarks/bench_delay")
+        self.make_model = self._program(build, "benchmarks/make-model")
         self.work = args.work or os.path.join(build, "benchmarks", "models")
         self.out = args.out or os.path.join(build, name + ".json")
         self.result = {"script": name, "when": datetime.datetime.now(datetime.timezone.utc).isoformat(),
@@ -135,7 +136,7 @@ class Session:
 
     @staticmethod
     def _program(build, name):
-        path = os.path.join(build, "benchmarks", name)
+        path = os.path.join(build, name)
         if not os.access(path, os.X_OK):
             sys.exit("%s is missing: give the build directory with --build, after make" % path)
         return path
@@ -165,11 +166,38 @@ class Session:
         return sum(os.path.getsize(f) for f in files) > BIG_BYTES
 
     def run(self, ranks, threads, options, path, extra_env=None):
-        """Starts bench_step; its JSON lines, and how it was started."""
+        """Starts bench_delay; its JSON lines, and how it was started."""
+        records, start = self._start(ranks, threads, [self.bench_delay], options + [path], extra_env)
+        return records[0], [r for r in records if r["record"] == "steps"], start
+
+    @staticmethod
+    def source(name):
+        """The words that name a model to tutti: SHAPE or SHAPE:LAYERS is made in memory; 'tiny' ships; else a folder or file."""
+        if name == "tiny":
+            return [os.path.join(SOURCE, "models", "tiny-moe")]
+        if os.path.exists(name):
+            return [name]
+        shape, _, layers = name.partition(":")
+        return ["--shape", shape] + (["--layers", layers] if layers else [])
+
+    def bench(self, ranks, threads, options):
+        """Starts tutti bench; its run record, the records of its cases, and how it was started."""
+        records, start = self._start(ranks, threads, [self.tutti, "bench", "--json"], options, None)
+        return records[0], [r for r in records if r["record"] in ("prefill", "decode")], start
+
+    def ask(self, command, options):
+        """What tutti info or plan says of something."""
+        done = subprocess.run([self.tutti, command, "--json"] + options, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
+                              check=False, timeout=RUN_LIMIT_S)
+        if done.returncode != 0:
+            sys.exit("tutti %s %s: exit code %d" % (command, " ".join(options), done.returncode))
+        return json.loads(done.stdout)
+
+    def _start(self, ranks, threads, program, options, extra_env):
         words, env, binding = self.machine.launcher(ranks, threads)
         env.update(extra_env or {})
-        command = words + [self.bench_step, "--threads", str(threads)] + options + [path]
-        self.say("%d ranks x %d threads (%s): %s" % (ranks, threads, binding, " ".join(options + [path])))
+        command = words + program + ["--threads", str(threads)] + options
+        self.say("%d ranks x %d threads (%s): %s" % (ranks, threads, binding, " ".join(options)))
         try:
             done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
                                   check=False, timeout=RUN_LIMIT_S)
@@ -178,8 +206,7 @@ class Session:
         if done.returncode != 0:
             sys.exit("%s: exit code %d" % (" ".join(command), done.returncode))
         records = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-        start = {"command": command, "binding": binding, "environment": extra_env or {}}
-        return records[0], [r for r in records if r["record"] == "steps"], start
+        return records, {"command": command, "binding": binding, "environment": extra_env or {}}
 
     def save(self):
         self.result["seconds"] = time.monotonic() - self.begin

@@ -56,10 +56,4 @@ TT_API tt_status tt_topology_place(const tt_topology *topology, int local_rank, 
 /* A stable hash of the affinity mask: equal on two ranks of one host iff they share one mask. */
 TT_API uint64_t tt_topology_mask_hash(const tt_topology *topology);
 
-/* This machine's read bandwidth in bytes per second with n_threads unbound threads: the best of `repeats` sums over a
- * buffer of at least four times the last-level cache, at most a quarter of the available memory.
- * Takes some hundred ms. */
-TT_API tt_status tt_topology_measure_read(const tt_topology *topology, int n_threads, int repeats,
-                                          double *bytes_per_s_out);
-
 #endif

@@ -11,6 +11,7 @@
 #include "tutti/trace.h"
 #include "tutti/options.h"
 #include "tutti/cpu.h"
+#include "tutti/limits.h"
 #include "tutti/linear.h"
 #include "tutti/model.h"
 #include "tutti/load.h"

@@ -1,4 +1,4 @@
-/* topology_internal.h - what topology.c finds and place.c and read_bandwidth.c use. Shared
+/* topology_internal.h - what topology.c finds and place.c and limits.c use. Shared
  * inside base and with its tests. */
 #ifndef TUTTI_BASE_TOPOLOGY_INTERNAL_H
 #define TUTTI_BASE_TOPOLOGY_INTERNAL_H

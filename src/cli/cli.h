@@ -46,6 +46,12 @@ typedef struct tti_cli_options {
     bool list_options;
     /* plan */
     int64_t ranks, nodes, memory, batch;
+    /* shape */
+    const char *shape;
+    int64_t layers;
+    /* bench */
+    const char *pp, *batches, *depth, *svg;
+    int64_t tg, repeat;
     /* environment only: names that the library reads itself (never read through this struct) */
     const char *environment_only;
 } tti_cli_options;
@@ -58,6 +64,8 @@ extern const tt_option tti_cli_score_options[];
 extern const tt_option tti_cli_tokenize_options[];
 extern const tt_option tti_cli_info_options[];
 extern const tt_option tti_cli_plan_options[];
+extern const tt_option tti_cli_bench_options[];
+extern const tt_option tti_cli_shape_options[];
 extern const tt_option tti_cli_convert_options[]; /* rows of others */
 /* Variables without a flag: read by the library or by the program before options. */
 extern const tt_option tti_cli_environment[];
@@ -81,6 +89,7 @@ int tti_cli_tokenize(const tti_cli_call *call);
 int tti_cli_info(const tti_cli_call *call);
 int tti_cli_plan(const tti_cli_call *call);
 int tti_cli_convert(const tti_cli_call *call);
+int tti_cli_bench(const tti_cli_call *call);
 
 /* ---- errors (report.c) ---- */
 /* This process's rank and the number of processes as the launcher tells them, known before

@@ -8,6 +8,24 @@
 #include "tutti/stream.h"
 #include "ttk.h"
 
+tt_status tti_cli_check_source(const tti_cli_options *options, int n_words, const char *command, const char *example)
+{
+    TT_CHECK(n_words > 0 || options->shape, TT_ERR_USAGE, "%s needs MODEL, or --shape NAME: tutti %s --shape c %s", command,
+             command, example);
+    TT_CHECK(n_words == 0 || !options->shape, TT_ERR_USAGE, "MODEL and --shape %s: give one of them", options->shape);
+    TT_CHECK(options->layers == 0 || options->shape, TT_ERR_USAGE, "--layers goes with --shape: a MODEL has the layers that it has");
+    return TT_OK;
+}
+
+tt_status tti_cli_open_model(const tti_cli_options *options, const char *path, tt_model **model_out)
+{
+    if (!options->shape) {
+        return tt_model_open(path, model_out);
+    }
+    tt_made_params params = {.shape = options->shape, .layers = options->layers, .weights = (tt_weight_format)options->weights};
+    return tt_model_make(&params, model_out);
+}
+
 /* Adds to what is counted under a format's name. */
 static void add_count(json_t *formats, const ttk_format *format, json_int_t tensors, json_int_t elements)
 {

@@ -7,6 +7,10 @@
 #include "tutti/model.h"
 #include "tutti/plan.h"
 
+/* MODEL or --shape: one of them. example: options of an example. Errors: TT_ERR_USAGE. */
+tt_status tti_cli_check_source(const tti_cli_options *options, int n_words, const char *command, const char *example);
+/* Opens the model at path, or makes that of --shape (path is NULL then). */
+tt_status tti_cli_open_model(const tti_cli_options *options, const char *path, tt_model **model_out);
 /* {"bf16": {"tensors": n, "elements": n}, ...}: tensors of the checkpoint by format, MTP layers not counted; a new reference or NULL. */
 json_t *tti_cli_formats_json(const tt_model *model);
 

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include "phases.h"
 #include "session.h"
+#include "tutti/limits.h"
 #include "tutti/load.h"
 #include "tutti/log.h"
 #include "ttk.h"
@@ -19,7 +20,7 @@
 enum {
     READ_REPEATS = 3,
     CACHES_READ =
-        4 /* the measurement's buffer in last-level caches, see tt_topology_measure_read */
+        4 /* the measurement's buffer in last-level caches, see tt_limits_buffer_bytes */
 };
 
 /* One rank's figures. */
@@ -46,9 +47,10 @@ static tt_status measure(tti_cli_session *session, double *bytes_per_s)
     TT_TRY(tt_world_barrier(session->launch->world)); /* all read at the same time */
     tt_status mine = TT_OK;
     if (may_measure(session)) {
-        mine = tt_topology_measure_read(session->launch->topology,
-                                        tt_stream_n_threads(session->compute), READ_REPEATS,
-                                        bytes_per_s);
+        tt_limits limits = {0};
+        mine = tt_limits_measure(session->compute, tt_limits_buffer_bytes(session->launch->topology), session->launch->cpus.node, READ_REPEATS,
+                                 &limits);
+        *bytes_per_s = tt_limits_read(&limits);
     }
     return tt_world_agree(session->launch->world, mine);
 }

@@ -70,7 +70,7 @@ static json_t *architecture_json(const tt_arch *a)
 static tt_status model_json(const tti_cli_options *options, const char *path, json_t **json_out)
 {
     tt_model *model = NULL;
-    TT_TRY(tt_model_open(path, &model));
+    TT_TRY(tti_cli_open_model(options, path, &model));
     const tt_arch *arch = tt_model_arch(model);
     tt_layout *layout = NULL;
     json_t *ranks = NULL;
@@ -87,7 +87,7 @@ static tt_status model_json(const tti_cli_options *options, const char *path, js
         int64_t total = 0, active = 0;
         tt_model_count_parameters(model, &total, &active);
         json_t *json = architecture_json(arch);
-        json_object_set_new(json, "path", json_string(path));
+        json_object_set_new(json, "path", json_string(tt_model_path(model)));
         json_object_set_new(json, "parameters", json_integer((json_int_t)total));
         json_object_set_new(json, "active_parameters", json_integer((json_int_t)active));
         json_object_set_new(json, "tensors", tti_cli_formats_json(model));
@@ -267,8 +267,11 @@ static void print_options(json_t *groups)
 static tt_status info(const tti_cli_options *options, const char *path)
 {
     json_t *machine = NULL, *model = NULL;
+    if (path || options->layers > 0) {
+        TT_TRY(tti_cli_check_source(options, path != NULL, "info", ""));
+    }
     TT_TRY(machine_json(&machine));
-    if (path) {
+    if (path || options->shape) {
         tt_status status = model_json(options, path, &model);
         if (status != TT_OK) {
             json_decref(machine);

@@ -4,30 +4,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "resident.h"
 #include "session.h"
 #include "tutti/memory.h"
 
 #define NS_PER_S 1e9
 #define BYTES_PER_GB 1e9
-
-/* The process' memory as the kernel counts it: now, and the most so far. 0 where it does not say. */
-static void read_rss(uint64_t *now_out, uint64_t *most_out)
-{
-    char line[256];
-    FILE *file = fopen("/proc/self/status", "r");
-    *now_out = *most_out = 0;
-    while (file && fgets(line, sizeof(line), file)) {
-        unsigned long long kib;
-        if (sscanf(line, "VmRSS: %llu kB", &kib) == 1) {
-            *now_out = kib * 1024;
-        } else if (sscanf(line, "VmHWM: %llu kB", &kib) == 1) {
-            *most_out = kib * 1024;
-        }
-    }
-    if (file) {
-        fclose(file);
-    }
-}
 
 tt_status tti_cli_load_gather(tti_cli_session *session)
 {
@@ -42,7 +24,9 @@ tt_status tti_cli_load_gather(tti_cli_session *session)
                               .borrowed_bytes = figures.weight_bytes_borrowed,
                               .seconds = figures.load_s,
                               .node = tt_world_node(launch->world, launch->rank)};
-    read_rss(&mine.rss_bytes, &mine.rss_most_bytes);
+    const tti_cli_resident resident = tti_cli_resident_now();
+    mine.rss_bytes = resident.rss_bytes;
+    mine.rss_most_bytes = resident.rss_most_bytes;
     session->load = calloc((size_t)launch->size, sizeof(*session->load));
     TT_TRY(tt_world_agree(launch->world, session->load ? TT_OK : TT_FAIL(TT_ERR_NOMEM, "no memory for %d ranks", launch->size)));
     return tt_world_allgather(launch->world, &mine, sizeof(mine), session->load);

@@ -58,23 +58,33 @@ static const command commands[] = {
      1,
      false},
     {"info",
-     "tutti info [MODEL] [-v] [--ranks N --nodes M]",
+     "tutti info [MODEL|--shape NAME] [-v] [--ranks N --nodes M]",
      "what this build, this machine or a model is",
      "Of a model: architecture, parameters, formats, and memory and KV bytes per token of each rank\n"
      "of the layout that the options give (one rank by default).\n",
-     {tti_cli_info_options, tti_cli_plan_options, tti_cli_layout_options, tti_cli_general_options,
-      NULL},
+     {tti_cli_info_options, tti_cli_shape_options, tti_cli_plan_options, tti_cli_layout_options,
+      tti_cli_general_options, NULL},
      tti_cli_info,
      1,
      false},
     {"plan",
-     "tutti plan MODEL --ranks N --nodes M --memory BYTES [--batch B] [--context C]",
+     "tutti plan MODEL|--shape NAME --ranks N --nodes M --memory BYTES [--batch B] [--context C]",
      "layout, memory per rank and predicted speed, without starting anything",
      "Example: tutti plan models/tiny-moe --ranks 8 --nodes 2 --memory 64G\n",
-     {tti_cli_plan_options, tti_cli_layout_options, tti_cli_general_options, NULL},
+     {tti_cli_plan_options, tti_cli_shape_options, tti_cli_layout_options, tti_cli_general_options, NULL},
      tti_cli_plan,
      1,
      false},
+    {"bench",
+     "tutti bench MODEL | --shape NAME [--layers N] [-p 128,512] [-n 64] [-b 1,4,16,32] [--depth 0,4096]",
+     "time prompts and decoding of a model, or of a shape with random weights",
+     "Prints tokens/s beside what the machine could do. Without weights at hand --shape makes random ones in\n"
+     "memory, in the format that --weights asks for.\n"
+     "Example: mpirun -n 4 tutti bench --shape c --layers 6 --weights int8 -b 1,8,32 --depth 0,4096\n",
+     {tti_cli_bench_options, tti_cli_shape_options, tti_cli_layout_options, tti_cli_machine_options, tti_cli_general_options, NULL},
+     tti_cli_bench,
+     1,
+     true},
     {"convert",
      "tutti convert MODEL OUT [--weights FORMAT]",
      "write a packed checkpoint, which loads by copying",
@@ -88,7 +98,7 @@ static const command commands[] = {
 enum { N_COMMANDS = sizeof(commands) / sizeof(commands[0]) };
 
 /* Named in the manual, but not in this version. */
-static const char *const planned[] = {"bench", "balance", "serve", "batch"};
+static const char *const planned[] = {"balance", "serve", "batch"};
 enum { N_PLANNED = sizeof(planned) / sizeof(planned[0]) };
 
 static void print_help(FILE *out)
@@ -138,8 +148,8 @@ static tt_status fail_unknown(const char *name)
         }
     }
     return TT_FAIL(TT_ERR_USAGE,
-                   "unknown command '%s'; known are run, score, tokenize, info, plan and "
-                   "convert "
+                   "unknown command '%s'; known are run, score, tokenize, info, plan, "
+                   "bench and convert "
                    "(`tutti --help`)",
                    name);
 }

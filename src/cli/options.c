@@ -16,7 +16,7 @@
 #define MAX_SECONDS 86400.0
 #define MAX_SEED 9.2e18
 /* In the order of tt_weight_format. */
-#define WEIGHTS "auto|f32|bf16|int8|int4|fp8"
+#define WEIGHTS "auto|f32|bf16|int8|int4|fp8|mxfp4"
 /* In the order of tt_replicate. */
 #define REPLICATE "auto|numa|node"
 
@@ -150,6 +150,29 @@ const tt_option tti_cli_plan_options[] = {
     END,
 };
 
+const tt_option tti_cli_shape_options[] = {
+    {"shape", 0, TT_OPTION_STRING, AT(shape), NULL, 0, 0, NULL, "NAME",
+     "instead of MODEL: random weights in the shape of a released model; an unknown NAME lists them"},
+    {"layers", 0, TT_OPTION_INT, AT(layers), "0", 0, MAX_TOKENS, NULL, "N",
+     "with --shape: so many layers; 0 = all"},
+    END,
+};
+
+const tt_option tti_cli_bench_options[] = {
+    {"pp", 'p', TT_OPTION_STRING, AT(pp), "512", 0, 0, NULL, "LIST",
+     "prompts of so many tokens, as 128,512; 0 = none"},
+    {"tg", 'n', TT_OPTION_INT, AT(tg), "64", 0, MAX_TOKENS, NULL, "N",
+     "tokens that each sequence generates in a sample; 0 = no decoding"},
+    {"batches", 'b', TT_OPTION_STRING, AT(batches), "1,4,16,32", 0, 0, NULL, "LIST",
+     "sequences decoded at once"},
+    {"depth", 'd', TT_OPTION_STRING, AT(depth), "0", 0, 0, NULL, "LIST",
+     "tokens before the first generated one, as 0,4096; their keys and values are made up"},
+    {"repeat", 'r', TT_OPTION_INT, AT(repeat), "3", 1, 100000, NULL, "N", "samples of each"},
+    {"svg", 0, TT_OPTION_STRING, AT(svg), NULL, 0, 0, NULL, "FILE",
+     "draw tokens/s of decoding over the batch"},
+    END,
+};
+
 const tt_option tti_cli_convert_options[] = {
     {"weights", 0, TT_OPTION_ENUM, AT(weights), "auto", 0, 0, WEIGHTS, "FORMAT",
      "weights in OUT; auto = as the checkpoint"},
@@ -176,10 +199,11 @@ const tt_option *const tti_cli_all_tables[] = {
     tti_cli_machine_options, tti_cli_run_options,
     tti_cli_score_options,   tti_cli_tokenize_options,
     tti_cli_info_options,    tti_cli_plan_options,
+    tti_cli_bench_options,   tti_cli_shape_options,
     tti_cli_environment,     NULL,
 };
 
 const char *const tti_cli_all_headings[] = {
     "general", "layout and formats", "machine", "run", "score", "tokenize", "info",
-    "plan",    "environment only",
+    "plan",    "bench",              "shape",   "environment only",
 };

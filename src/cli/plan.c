@@ -74,7 +74,7 @@ static tt_status plan_layout(const tti_cli_options *options, const tt_model *mod
 static tt_status plan(const tti_cli_options *options, const char *path)
 {
     tt_model *model = NULL;
-    TT_TRY(tt_model_open(path, &model));
+    TT_TRY(tti_cli_open_model(options, path, &model));
     tt_layout *layout = NULL;
     tt_status status = tti_cli_plan_layout(options, model, &layout);
     if (status == TT_OK) {
@@ -87,9 +87,9 @@ static tt_status plan(const tti_cli_options *options, const char *path)
 
 int tti_cli_plan(const tti_cli_call *call)
 {
-    tt_status status = call->n_words == 1
-                           ? plan(call->options, call->word[0])
-                           : TT_FAIL(TT_ERR_USAGE, "plan needs MODEL: tutti plan models/tiny-moe "
-                                                   "--ranks 8 --nodes 2 --memory 64G");
+    tt_status status = tti_cli_check_source(call->options, call->n_words, "plan", "--ranks 8 --nodes 2 --memory 64G");
+    if (status == TT_OK) {
+        status = plan(call->options, call->n_words > 0 ? call->word[0] : NULL);
+    }
     return status == TT_OK ? 0 : tti_cli_fail_alone(status);
 }

@@ -30,7 +30,7 @@ tt_status tti_cli_session_open(tti_cli_session *session, const tti_cli_options *
     session->options = options;
     session->launch = launch;
     session->bar_percent = -1;
-    tt_status mine = tt_model_open(path, &session->model);
+    tt_status mine = tti_cli_open_model(options, path, &session->model);
     if (mine == TT_OK && options->trace && launch->rank == 0) {
         session->trace = fopen(options->trace, "w");
         if (!session->trace) {

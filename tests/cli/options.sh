@@ -12,7 +12,6 @@ name="alone"
 bad "no command"
 bad "unknown command 'rnu'" rnu
 bad "unknown command 'serve' \\(not built yet\\)" serve
-bad "not built yet" bench x
 bad "temprature.*temperature" run --temprature 1
 bad "max-bach.*max-batch" run --max-bach 1
 bad "top-p.*3" run --top-p 3 -p x

@@ -1,14 +1,10 @@
-/* bench_step.c - times decode steps of a batch, in one lane or in two that differ in the injected
- * delay alone.
+/* bench_delay.c - what a delay on every message costs a decode step: two lanes that differ in the injected delay alone. (Speed as such is
+ * `tutti bench`'s.)
  *
- * One measurement: B sequences get random prompts and are decoded; steps are timed in blocks, on
- * rank 0 from the end of one step to the end of the next. With --delays there are two lanes, 0
- * and d, and blocks alternate between them (the order turns with each round), so a drift of the
- * machine meets both. Every sequence is forced to a token that depends on its prompt and position
- * alone, so both lanes and all layouts route alike, and routing does not collapse into a loop as
- * greedy text of random weights does. Prints JSON, one object a line: one about the run, then one
- * per measurement with every sample and the totals of all phases. With --prefill, prompts of those
- * lengths are timed first, each alone from its first step to its first token. */
+ * One measurement: B sequences start behind made-up keys and values and are decoded; steps are timed in blocks, on rank 0 from the end of one step to
+ * the end of the next. There are two lanes, 0 and d, and blocks alternate between them (the order turns with each round), so a drift of the machine
+ * meets both. Tokens hang on sequence and position alone, so both lanes and all layouts route alike. Prints JSON, one object a line: one about
+ * the run, then one per measurement with every sample and the totals of all phases. */
 #define _GNU_SOURCE
 #include "config.h"
 #include "bench_rank.h"
@@ -25,8 +21,6 @@ enum {
     MAX_BATCHES = 16,
     MAX_DELAYS = 32,
     MAX_LANES = 2,
-    MAX_STRETCH = 8,      /* --seconds may stretch --rounds by this */
-    PROMPT_KEY = 4,       /* tokens of a prompt that tell it from the others */
     SPARE_STEPS = 16,     /* steps in which sequences are admitted and first tokens come */
     TRACE_SPANS = 1 << 16 /* per thread */
 };
@@ -37,13 +31,12 @@ enum { IS_DEBUG_BUILD = 0 };
 #endif
 #define NS_PER_US 1e3
 #define NS_PER_S 1e9
-#define FORCED_LOGIT 1e30f
 
 typedef struct settings {
-    bool help, read;
-    const char *batch, *prefill, *delays, *trace;
+    bool help;
+    const char *batch, *delays, *trace;
     int64_t prompt, block, rounds, warmup, seed, threads, dp, tp, ep, etp, chunk;
-    double seconds, deadline_s;
+    double deadline_s;
     int progress, weights, act, wire, wire_back, kv;
 } settings;
 
@@ -52,23 +45,17 @@ static const tt_option options[] = {
     {"help", 'h', TT_OPTION_FLAG, AT(help), NULL, 0, 0, NULL, NULL, "print this help"},
     {"batch", 'b', TT_OPTION_STRING, AT(batch), "1", 0, 0, NULL, "LIST",
      "sequences over all groups, as 1,8,32"},
-    {"prefill", 0, TT_OPTION_STRING, AT(prefill), NULL, 0, 0, NULL, "LIST",
-     "time prompts of these lengths, as 128,512; see --prefill-chunk"},
-    {"prompt", 'p', TT_OPTION_INT, AT(prompt), "64", PROMPT_KEY, 1e6, NULL, "N",
-     "tokens of each prompt"},
+    {"prompt", 'p', TT_OPTION_INT, AT(prompt), "64", 1, 1e6, NULL, "N",
+     "tokens before the first generated one"},
     {"block", 0, TT_OPTION_INT, AT(block), "10", 1, 1e5, NULL, "N", "timed steps in a row"},
     {"rounds", 0, TT_OPTION_INT, AT(rounds), "7", 1, 1e4, NULL, "N",
-     "blocks (with --delays: pairs of blocks)"},
-    {"seconds", 0, TT_OPTION_FLOAT, AT(seconds), "0", 0, 3600, NULL, "S",
-     "more rounds until S, at most 8 times as many"},
+     "pairs of blocks"},
     {"warmup", 0, TT_OPTION_INT, AT(warmup), "3", 0, 1e5, NULL, "N",
      "steps before the first block"},
-    {"delays", 0, TT_OPTION_STRING, AT(delays), NULL, 0, 0, NULL, "LIST",
+    {"delays", 0, TT_OPTION_STRING, AT(delays), "0", 0, 0, NULL, "LIST",
      "pairs of delay 0 and d: 50us, or 0.5x the shared expert's time per layer"},
     {"trace", 0, TT_OPTION_STRING, AT(trace), NULL, 0, 0, NULL, "FILE",
      "timeline of one more block of the last lane"},
-    {"read", 0, TT_OPTION_FLAG, AT(read), NULL, 0, 0, NULL, NULL,
-     "measure the ranks' read bandwidth, all at once"},
     {"seed", 0, TT_OPTION_INT, AT(seed), "1", 0, 9e18, NULL, "N", "of prompts and tokens"},
     {"threads", 0, TT_OPTION_INT, AT(threads), "0", 0, 1024, NULL, "N",
      "per rank; 0 = its share of the cores"},
@@ -81,7 +68,7 @@ static const tt_option options[] = {
      "prompt tokens per group and step"},
     {"progress", 0, TT_OPTION_ENUM, AT(progress), "auto", 0, 0, "auto|thread|polled|caller", "MODE",
      "who calls MPI"},
-    {"weights", 0, TT_OPTION_ENUM, AT(weights), "auto", 0, 0, "auto|f32|bf16|int8|int4|fp8", "FORMAT", "in memory"},
+    {"weights", 0, TT_OPTION_ENUM, AT(weights), "auto", 0, 0, "auto|f32|bf16|int8|int4|fp8|mxfp4", "FORMAT", "in memory"},
     {"act", 0, TT_OPTION_ENUM, AT(act), "auto", 0, 0, "auto|f32|bf16|int8", "FORMAT",
      "rows into products with quantised weights"},
     {"wire", 0, TT_OPTION_ENUM, AT(wire), "f32", 0, 0, "f32|bf16", "FORMAT", "rows to experts"},
@@ -108,7 +95,7 @@ typedef struct lane {
     bool *has_spoken;           /* has_spoken[batch], rank 0 */
     uint64_t first_id;          /* request ids of a batch follow each other */
     totals totals;
-    uint64_t *step_ns; /* step_ns[max_rounds * block], rank 0 */
+    uint64_t *step_ns; /* step_ns[rounds * block], rank 0 */
 } lane;
 
 typedef struct bench {
@@ -116,44 +103,14 @@ typedef struct bench {
     settings s;
     int64_t batch[MAX_BATCHES], max_batch;
     int n_batches;
-    int64_t prefill[MAX_BATCHES];
-    int n_prefill;
     delay delay[MAX_DELAYS];
-    int n_delays; /* 0: one lane */
-    int64_t max_rounds, context;
+    int n_delays;
+    int64_t context;
     int64_t n_moe_layers;
     lane lane[MAX_LANES]; /* lane[0] has no delay and lives all the time */
     int n_lanes;
     double shared_ns; /* per layer, mean over ranks, at delay 0; NaN until measured */
 } bench;
-
-/* ---- forced tokens ---- */
-
-/* The finaliser of splitmix64. */
-static uint64_t mix(uint64_t z)
-{
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
-}
-
-static int32_t random_token(uint64_t key, int64_t position, int64_t V)
-{
-    return (int32_t)(mix(key + (uint64_t)position * UINT64_C(0x9e3779b97f4a7c15)) % (uint64_t)V);
-}
-
-/* The next token hangs on the prompt and the position, not on the request's number: lanes count
- * requests differently. */
-static void force_token(void *arg, uint64_t request_id, const int32_t *ids, int64_t n_ids,
-                        float *logits, int64_t V)
-{
-    (void)request_id;
-    uint64_t key = *(const uint64_t *)arg;
-    for (int i = 0; i < PROMPT_KEY; i++) {
-        key = mix(key ^ (uint64_t)ids[i]);
-    }
-    logits[random_token(key, n_ids, V)] = FORCED_LOGIT;
-}
 
 /* ---- options ---- */
 
@@ -196,15 +153,7 @@ static void read_lists(bench *b)
                        : TT_OK);
         b->max_batch = b->batch[i] > b->max_batch ? b->batch[i] : b->max_batch;
     }
-    b->n_prefill = b->s.prefill ? parse_list("prefill", b->s.prefill, MAX_BATCHES, value, NULL) : 0;
-    for (int i = 0; i < b->n_prefill; i++) {
-        b->prefill[i] = (int64_t)value[i];
-        bench_must(b->prefill[i] < PROMPT_KEY
-                       ? TT_FAIL(TT_ERR_USAGE, "--prefill %s: a prompt has at least %d tokens",
-                                 b->s.prefill, PROMPT_KEY)
-                       : TT_OK);
-    }
-    b->n_delays = b->s.delays ? parse_list("delays", b->s.delays, MAX_DELAYS, value, unit) : 0;
+    b->n_delays = parse_list("delays", b->s.delays, MAX_DELAYS, value, unit);
     for (int i = 0; i < b->n_delays; i++) {
         bool is_x = strcmp(unit[i], "x") == 0, is_us = strcmp(unit[i], "us") == 0;
         bench_must(!is_x && !is_us && value[i] != 0.0
@@ -235,19 +184,24 @@ static void on_output(void *arg, const tt_output *output)
     }
 }
 
-static void submit(bench *b, lane *l, int64_t batch, int64_t n_prompt)
+static void submit(bench *b, lane *l, int64_t batch)
 {
+    int64_t n_prompt = b->s.prompt;
     int32_t *prompt = malloc((size_t)n_prompt * sizeof(*prompt));
     l->has_spoken = calloc((size_t)batch, sizeof(*l->has_spoken));
     bench_must(prompt && l->has_spoken ? TT_OK : TT_FAIL(TT_ERR_NOMEM, "no memory for prompts"));
     l->n_silent = batch;
     for (int64_t i = 0; i < batch; i++) {
-        uint64_t key = mix((uint64_t)b->s.seed) + mix((uint64_t)i + 1), id;
+        uint64_t seed = ((uint64_t)b->s.seed << 32) + (uint64_t)i, id;
         for (int64_t t = 0; t < n_prompt; t++) {
-            prompt[t] = random_token(key, t, tt_model_arch(b->r.model)->V);
+            prompt[t] = tt_engine_random_token(seed, t, tt_model_arch(b->r.model)->V);
         }
-        tt_request request = {
-            .prompt = prompt, .n_prompt = n_prompt, .max_new = b->context - n_prompt};
+        tt_request request = {.prompt = prompt,
+                              .n_prompt = n_prompt,
+                              .max_new = b->context - n_prompt,
+                              .sampling = {.seed = seed},
+                              .n_made = n_prompt - 1,
+                              .random_tokens = true};
         bench_must(tt_engine_submit(l->b.engine, &request, &id));
         l->first_id = i == 0 ? id : l->first_id;
     }
@@ -277,11 +231,11 @@ static void leave(lane *l)
     bench_must(tt_engine_stop(l->b.engine));
 }
 
-/* Prompts in, until every sequence decodes; then some steps more. */
+/* Sequences in, until each of them has a token; then some steps more. */
 static void start_batch(bench *b, lane *l, int64_t batch)
 {
     if (b->r.rank == 0) {
-        submit(b, l, batch, b->s.prompt);
+        submit(b, l, batch);
     }
     if (enter(b, l)) {
         while (l->n_silent > 0) {
@@ -361,7 +315,7 @@ static void write_trace(bench *b, lane *l, int64_t batch)
             bench_must(tt_trace_write(out, r, tt_world_host(l->b.world, r), origin_ns));
             if (r == b->r.size - 1) {
                 fputs("{\"name\":\"process_labels\",\"ph\":\"M\",\"pid\":0,\"args\":{\"labels\":"
-                      "\"bench_step\"}}\n]}\n",
+                      "\"bench_delay\"}}\n]}\n",
                       out);
             }
             bench_must(fclose(out) == 0 ? TT_OK
@@ -451,48 +405,12 @@ static tt_layout_params layout_params(const bench *b)
                               .kv = (tt_kv_format)b->s.kv};
 }
 
-/* What tutti run would take for each batch. */
-static json_t *default_layouts_json(const bench *b)
+static void print_run(bench *b)
 {
-    json_t *list = json_array();
-    for (int i = 0; i < b->n_batches; i++) {
-        int dp = 0, tp = 0;
-        tt_layout_params params = layout_params(b);
-        params.max_batch = b->batch[i];
-        bench_rank_default_layout(&b->r, params, b->lane[0].b.world, &dp, &tp);
-        json_array_append_new(list, json_pack("{s:I, s:i, s:i}", "batch", (json_int_t)b->batch[i],
-                                              "dp", dp, "tp", tp));
-    }
-    return list;
-}
-
-typedef struct rank_facts {
-    double read_bytes_per_s, load_s;
-    uint64_t held_bytes, load_bytes;
-} rank_facts;
-
-static void print_run(bench *b, double read_bytes_per_s)
-{
-    tt_engine_figures f = tt_engine_get_figures(b->lane[0].b.engine);
-    rank_facts mine = {read_bytes_per_s, f.load_s, f.weight_bytes_held, f.load_bytes};
-    rank_facts *all = gather(b, &mine, sizeof(mine));
     if (b->r.rank == 0) {
-        json_t *read = b->s.read && read_bytes_per_s > 0.0 ? json_array() : json_null();
-        json_t *held = json_array(), *load = json_array();
-        for (int r = 0; r < b->r.size; r++) {
-            json_array_append_new(held, json_integer((json_int_t)all[r].held_bytes));
-            json_array_append_new(load, json_real(all[r].load_s));
-            if (json_is_array(read)) {
-                json_array_append_new(read, json_real(all[r].read_bytes_per_s));
-            }
-        }
-        print_json(json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "record", "run",
-                             "version", PACKAGE_VERSION, "model", model_json(b), "layout",
-                             layout_json(b), "default_layouts", default_layouts_json(b), "machine",
-                             machine_json(b), "read_bytes_per_s", read, "held_bytes", held,
-                             "load_s", load));
+        print_json(json_pack("{s:s, s:s, s:o, s:o, s:o}", "record", "run", "version", PACKAGE_VERSION, "model", model_json(b), "layout",
+                             layout_json(b), "machine", machine_json(b)));
     }
-    free(all);
 }
 
 static json_t *phases_json(const bench *b, const totals *all)
@@ -577,16 +495,11 @@ static void measure(bench *b, int64_t batch, bool is_last)
         b->lane[i].totals = (totals){0};
         start_batch(b, &b->lane[i], batch);
     }
-    uint64_t begin_ns = tt_now_ns();
-    for (int32_t more = 1; more;) {
+    for (; n_rounds < b->s.rounds; n_rounds++) {
         for (int i = 0; i < b->n_lanes; i++) {
             lane *l = &b->lane[(n_rounds + i) % b->n_lanes];
             run_block(b, l, batch, l->step_ns ? l->step_ns + n_rounds * b->s.block : NULL);
         }
-        n_rounds++;
-        bool has_time = (double)(tt_now_ns() - begin_ns) / NS_PER_S < b->s.seconds;
-        more = n_rounds < b->max_rounds && (n_rounds < b->s.rounds || has_time);
-        bench_must(tt_world_bcast(b->lane[0].b.world, &more, sizeof(more), 0));
     }
     print_measurement(b, batch, n_rounds);
     if (is_last && b->s.trace) {
@@ -594,35 +507,6 @@ static void measure(bench *b, int64_t batch, bool is_last)
     }
     for (int i = 0; i < b->n_lanes; i++) {
         end_batch(b, &b->lane[i], batch);
-    }
-}
-
-/* Prompts of one length, each alone: from its first step to its first token. */
-static void measure_prefill(bench *b, int64_t n_prompt)
-{
-    lane *l = &b->lane[0];
-    json_t *ns = json_array();
-    for (int64_t round = 0; round <= b->s.rounds; round++) {
-        if (b->r.rank == 0) {
-            submit(b, l, 1, n_prompt);
-        }
-        if (enter(b, l)) {
-            uint64_t begin = tt_now_ns();
-            while (l->n_silent > 0) {
-                step(l);
-            }
-            if (round > 0) { /* the first warms up */
-                json_array_append_new(ns, json_integer((json_int_t)(tt_now_ns() - begin)));
-            }
-            leave(l);
-        }
-        end_batch(b, l, 1);
-    }
-    if (b->r.rank == 0) {
-        print_json(json_pack("{s:s, s:I, s:I, s:o}", "record", "prefill", "prompt",
-                             (json_int_t)n_prompt, "chunk", (json_int_t)b->s.chunk, "ns", ns));
-    } else {
-        json_decref(ns);
     }
 }
 
@@ -644,32 +528,17 @@ static void measure_delay(bench *b, int64_t batch, const delay *d, bool is_last)
     b->n_lanes = 1;
 }
 
-/* Steps that a measurement takes, and so the context; a short context leaves fewer rounds. */
+/* Steps that a measurement takes, and so the context. */
 static void size_up(bench *b, const char *path)
 {
     tt_model *model = NULL;
     bench_must(tt_model_open(path, &model));
-    int64_t prefill = b->max_batch * b->s.prompt / b->s.chunk + SPARE_STEPS;
-    int64_t before = b->s.prompt + prefill + b->s.warmup, per_round = b->s.block + 1;
-    int64_t rounds = b->s.seconds > 0.0 ? b->s.rounds * MAX_STRETCH : b->s.rounds;
-    int64_t traced = b->s.trace ? 1 : 0,
-            room = (tt_model_arch(model)->context - before) / per_round - traced;
-    b->max_rounds = rounds < room ? rounds : room;
-    bench_must(b->max_rounds >= b->s.rounds
+    int64_t traced = b->s.trace ? 1 : 0, starting = SPARE_STEPS + b->max_batch / SPARE_STEPS;
+    b->context = b->s.prompt + starting + b->s.warmup + (b->s.rounds + traced) * (b->s.block + 1);
+    bench_must(b->context <= tt_model_arch(model)->context
                    ? TT_OK
-                   : TT_FAIL(TT_ERR_USAGE,
-                             "%lld rounds of %lld steps do not fit behind a prompt of %lld: the "
-                             "context is %lld",
-                             (long long)b->s.rounds, (long long)b->s.block, (long long)b->s.prompt,
-                             (long long)tt_model_arch(model)->context));
-    b->context = before + (b->max_rounds + traced) * per_round;
-    for (int i = 0; i < b->n_prefill; i++) {
-        b->context = b->prefill[i] + 1 > b->context ? b->prefill[i] + 1 : b->context;
-    }
-    bench_must(b->context > tt_model_arch(model)->context
-                   ? TT_FAIL(TT_ERR_USAGE, "--prefill %s: the context is %lld", b->s.prefill,
-                             (long long)tt_model_arch(model)->context)
-                   : TT_OK);
+                   : TT_FAIL(TT_ERR_USAGE, "%lld rounds of %lld steps do not fit behind %lld tokens: the context is %lld",
+                             (long long)b->s.rounds, (long long)b->s.block, (long long)b->s.prompt, (long long)tt_model_arch(model)->context));
     for (int64_t l = 0; l < tt_model_arch(model)->L; l++) {
         b->n_moe_layers += tt_model_arch(model)->layer[l].is_moe;
     }
@@ -678,34 +547,21 @@ static void size_up(bench *b, const char *path)
 
 static void run(bench *b, const char *path)
 {
-    double read_bytes_per_s = 0.0;
     size_up(b, path);
-    b->r.hook = force_token;
-    b->r.hook_arg = &b->s.seed;
     b->n_lanes = 1;
     bench_lane_open(&b->lane[0].b, &b->r, 0);
-    if (b->s.read) {
-        read_bytes_per_s = bench_rank_measure_read(&b->r, b->lane[0].b.world);
-    }
     b->r.default_act = b->s.act == 0;
     bench_rank_load(&b->r, path, layout_params(b), b->lane[0].b.world);
     bench_lane_load(&b->lane[0].b, &b->r);
     for (int i = 0; i < MAX_LANES && b->r.rank == 0; i++) {
-        b->lane[i].step_ns = calloc((size_t)(b->max_rounds * b->s.block), sizeof(uint64_t));
+        b->lane[i].step_ns = calloc((size_t)(b->s.rounds * b->s.block), sizeof(uint64_t));
         bench_must(b->lane[i].step_ns ? TT_OK : TT_FAIL(TT_ERR_NOMEM, "no memory for samples"));
     }
-    print_run(b, read_bytes_per_s);
-    for (int i = 0; i < b->n_prefill; i++) {
-        measure_prefill(b, b->prefill[i]);
-    }
+    print_run(b);
     for (int i = 0; i < b->n_batches; i++) {
-        bool is_last = i == b->n_batches - 1;
         b->shared_ns = (double)NAN;
         for (int d = 0; d < b->n_delays; d++) {
-            measure_delay(b, b->batch[i], &b->delay[d], is_last && d == b->n_delays - 1);
-        }
-        if (b->n_delays == 0) {
-            measure(b, b->batch[i], is_last);
+            measure_delay(b, b->batch[i], &b->delay[d], i == b->n_batches - 1 && d == b->n_delays - 1);
         }
     }
     bench_lane_close(&b->lane[0].b);
@@ -728,13 +584,13 @@ int main(int argc, char **argv)
         status = TT_FAIL(TT_ERR_USAGE, "one MODEL is wanted, not %d", n_positional);
     }
     if (status != TT_OK || b.s.help) {
-        fprintf(b.s.help ? stdout : stderr, "%s%susage: bench_step [options] MODEL\n",
+        fprintf(b.s.help ? stdout : stderr, "%s%susage: bench_delay [options] MODEL\n",
                 status != TT_OK ? tt_status_message() : "", status != TT_OK ? "\n" : "");
         tt_options_help(options, b.s.help ? stdout : stderr);
         free(positional);
         return tt_status_exit_code(status);
     }
-    bench_rank_begin(&b.r, b.s.delays ? MAX_LANES : 1, (int)b.s.threads, (tt_progress)b.s.progress,
+    bench_rank_begin(&b.r, MAX_LANES, (int)b.s.threads, (tt_progress)b.s.progress,
                      b.s.deadline_s);
     read_lists(&b);
     run(&b, positional[0]);
