@@ -91,9 +91,11 @@ remove_nodes() {
 }
 need_nodes() { # need_nodes N
     [ "$(id -u)" -eq 0 ] || skip_all "network namespaces need root"
-    for tool in ip nsenter unshare; do
+    for tool in flock ip nsenter unshare; do
         command -v $tool >/dev/null || skip_all "no program $tool"
     done
+    # One test with nodes at a time: two, with a Slurm among them, had Open MPI fail in its shared memory.
+    exec 9>/run/tutti-nodes.lock && flock -w 300 9
     mkdir "$work/nodes"
     NODES=
     trap 'end_all; remove_nodes; rm -rf "$work"' EXIT
