@@ -54,7 +54,7 @@ typedef struct ttk_quant_shape {
     size_t scale;     /* scales of one group */
     size_t shift;     /* shifts of one group */
     size_t codes;     /* codes of a whole group */
-    size_t run_bytes; /* a whole run */
+    size_t header, run_bytes; /* of a whole run */
 } ttk_quant_shape;
 
 static inline size_t ttk_quant_header(const ttk_quant_shape *shape, int64_t n_groups)
@@ -77,7 +77,8 @@ static inline ttk_quant_shape ttk_quant_shape_of(const ttk_format *format, int64
         s.super = format->shift == TTK_SHIFT_OFFSET ? 2 * TTK_SUPER_BYTES : TTK_SUPER_BYTES;
     }
     s.codes = ttk_quant_code_bytes(format->code, s.group);
-    s.run_bytes = ttk_quant_header(&s, s.run) + (size_t)s.run * s.codes;
+    s.header = ttk_quant_header(&s, s.run);
+    s.run_bytes = s.header + (size_t)s.run * s.codes;
     return s;
 }
 
@@ -97,7 +98,7 @@ static inline ttk_quant_place ttk_quant_run_at(const ttk_quant_shape *shape, int
     p.super_shift = begin + TTK_SUPER_BYTES;
     p.scale = begin + shape->super;
     p.shift = p.scale + shape->scale;
-    p.codes = begin + ttk_quant_header(shape, groups_left < shape->run ? groups_left : shape->run);
+    p.codes = begin + (groups_left < shape->run ? ttk_quant_header(shape, groups_left) : shape->header);
     p.n_k = k_left < shape->group ? k_left : shape->group;
     return p;
 }
