@@ -10,6 +10,7 @@
  * fma. An op without a case here is an error. */
 #include "ttk.h"
 #include "ttk_peak.h"
+#include "tests/kernels/cpu_flags.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -103,24 +104,6 @@ static double limit_bytes; /* per second, read from memory by one thread */
 static double limit_flops; /* per second; a fused multiply-add counts as two */
 static double limit_int8;  /* the same for whole numbers of 8 bits */
 static volatile float sink;
-
-static unsigned cpu_flags(void)
-{
-    unsigned flags = 0;
-#if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-        flags |= TTK_CPU_AVX2;
-    }
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
-        flags |= TTK_CPU_AVX512;
-    }
-    if (__builtin_cpu_supports("avx512vnni")) {
-        flags |= TTK_CPU_AVX512_VNNI;
-    }
-#endif
-    return flags;
-}
 
 static void measure_limits(unsigned flags)
 {
@@ -625,7 +608,7 @@ static void bench_delta(const ttk_row *row)
 typedef void bench_fn(const ttk_row *row);
 static bench_fn *const benches[TTK_OP_COUNT] = {
     [TTK_OP_pack] = bench_rows,         [TTK_OP_gemm_f32] = bench_product,
-    [TTK_OP_gemm_bf16] = bench_product, [TTK_OP_rmsnorm_f32] = bench_rows,
+    [TTK_OP_gemm_bf16_pairs] = bench_product, [TTK_OP_gemm_bf16] = bench_product, [TTK_OP_rmsnorm_f32] = bench_rows,
     [TTK_OP_rope_f32] = bench_rows,     [TTK_OP_silu_mul_f32] = bench_rows,
     [TTK_OP_add_f32] = bench_rows,      [TTK_OP_axpy_f32] = bench_rows,
     [TTK_OP_f32_to_bf16] = bench_rows,  [TTK_OP_bf16_to_f32] = bench_rows,

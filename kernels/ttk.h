@@ -123,6 +123,13 @@ typedef void ttk_gemm_f32_fn(float *y, int64_t ldy, const float *x, int64_t ldx,
 typedef void ttk_gemm_bf16_fn(float *y, int64_t ldy, const float *x, int64_t ldx,
                               const ttk_bf16 *panels, int64_t M, int64_t N, int64_t K);
 
+/* The product of the set amx-bf16: with x rounded to bf16 (nearest even), and the inputs of index K and above, up to a multiple of 32, +0: for each
+ * 32 inputs in ascending order
+ *   e = fmaf chain over their even k, ascending, from +0;  o = the same over their odd k;   acc = acc + (e + o)
+ * acc from +0; y[m][n] = acc. All take denormal numbers, and give them, as zeros of their sign. Same rules as above.
+ * Source: TDPBF16PS in the Intel 64 and IA-32 manual. */
+typedef void ttk_gemm_bf16_pairs_fn(float *y, int64_t ldy, const float *x, int64_t ldx, const ttk_bf16 *panels, int64_t M, int64_t N, int64_t K);
+
 /* Quantised product. With c the number of a code (-0 counts as +0) less its zero, rounded to float, for each group in ascending order:
  *   a = fmaf chain over the group's k, ascending, from +0: fmaf(x[m][k], c[n][k], a);   acc = fmaf(scale[n][g], a, acc)
  *   and with an offset:  s = chain of x[m][k] by +, ascending, from +0;                 acc = fmaf(offset[n][g], s, acc)
@@ -313,6 +320,7 @@ typedef enum ttk_op {
     TTK_OP_quantize,
     TTK_OP_gemm_f32,
     TTK_OP_gemm_bf16,
+    TTK_OP_gemm_bf16_pairs,
     TTK_OP_gemm_quant,
     TTK_OP_act8,
     TTK_OP_gemm_act8,
@@ -353,7 +361,8 @@ typedef struct ttk_table {
     ttk_unpack_fn *unpack;
     ttk_quantize_fn *quantize;
     ttk_gemm_f32_fn *gemm_f32;
-    ttk_gemm_bf16_fn *gemm_bf16;
+    ttk_gemm_bf16_fn *gemm_bf16; /* in the set amx-bf16: gemm_bf16_pairs */
+    ttk_gemm_bf16_pairs_fn *gemm_bf16_pairs;
     ttk_gemm_quant_fn *gemm_quant;
     ttk_act8_fn *act8;
     ttk_gemm_act8_fn *gemm_act8;
@@ -374,14 +383,18 @@ typedef struct ttk_table {
     ttk_delta_fn *delta;
     ttk_topk_f32_fn *topk_f32;
     ttk_argmax_f32_fn *argmax_f32;
-    const char *isa; /* "ref", "avx2", "avx512": the best ISA in use */
+    const char *isa; /* "ref", "avx2", "avx512", "amx": the best ISA in use */
 } ttk_table;
 TTK_API extern ttk_table ttk;
 
-/* Fills ttk: starts from ref and overlays every row whose needs are in cpu_flags, later rows win. May be called again with
+/* Fills ttk for the set fma: starts from ref and overlays every row whose needs are in cpu_flags, later rows win. May be called again with
  * other flags while no kernel runs (tests). */
 TTK_API void ttk_init(unsigned cpu_flags);
-/* The name of the set whose members agree bit for bit: "fma". */
+/* Sets: the versions of one set agree bit for bit, those of two need not. */
+typedef enum ttk_set { TTK_SET_FMA, TTK_SET_AMX_BF16 } ttk_set;
+/* ttk_init, for a set. False, and ttk is as it was, if the set needs what cpu_flags or this build lack. */
+TTK_API bool ttk_use_set(ttk_set set, unsigned cpu_flags);
+/* The name of the set in use: "fma", "amx-bf16". */
 TTK_API const char *ttk_set_name(void);
 
 /* exp as all kernels of the set compute it, for code outside hot loops (sampling). */

@@ -21,6 +21,7 @@ static const ttk_row rows[] = {
     TTK_ROW(quantize, ref, 0),
     TTK_ROW(gemm_f32, ref, 0),
     TTK_ROW(gemm_bf16, ref, 0),
+    TTK_ROW(gemm_bf16_pairs, ref, 0),
     TTK_ROW(gemm_quant, ref, 0),
     TTK_ROW(act8, ref, 0),
     TTK_ROW(gemm_act8, ref, 0),
@@ -89,6 +90,10 @@ static const ttk_row rows[] = {
     TTK_ROW(delta, avx512, TTK_CPU_AVX512),
     TTK_ROW(argmax_f32, avx512, TTK_CPU_AVX512),
 #endif
+#if TTK_HAVE_AMX
+    TTK_ROW(gemm_bf16_pairs, amx, TTK_CPU_AVX512 | TTK_CPU_AMX),
+    TTK_ROW(gemm_act8, amx, TTK_CPU_AVX512 | TTK_CPU_AVX512_VNNI | TTK_CPU_AMX),
+#endif
 };
 
 enum { N_ROWS = sizeof(rows) / sizeof(rows[0]) };
@@ -101,6 +106,7 @@ static const size_t slots[TTK_OP_COUNT] = {
     [TTK_OP_quantize] = offsetof(ttk_table, quantize),
     [TTK_OP_gemm_f32] = offsetof(ttk_table, gemm_f32),
     [TTK_OP_gemm_bf16] = offsetof(ttk_table, gemm_bf16),
+    [TTK_OP_gemm_bf16_pairs] = offsetof(ttk_table, gemm_bf16_pairs),
     [TTK_OP_gemm_quant] = offsetof(ttk_table, gemm_quant),
     [TTK_OP_act8] = offsetof(ttk_table, act8),
     [TTK_OP_gemm_act8] = offsetof(ttk_table, gemm_act8),
@@ -124,6 +130,7 @@ static const size_t slots[TTK_OP_COUNT] = {
 };
 
 ttk_table ttk;
+static ttk_set set_in_use;
 
 const ttk_row *ttk_rows(size_t *n_rows_out)
 {
@@ -143,13 +150,32 @@ void ttk_init(unsigned cpu_flags)
             used |= rows[i].need;
         }
     }
-    fresh.isa = used & TTK_CPU_AVX512 ? "avx512" : used & TTK_CPU_AVX2 ? "avx2" : "ref";
+    fresh.isa = used & TTK_CPU_AMX ? "amx" : used & TTK_CPU_AVX512 ? "avx512" : used & TTK_CPU_AVX2 ? "avx2" : "ref";
     ttk = fresh;
+    set_in_use = TTK_SET_FMA;
+}
+
+bool ttk_use_set(ttk_set set, unsigned cpu_flags)
+{
+    bool is_here = set == TTK_SET_FMA;
+    for (size_t i = 0; i < N_ROWS; i++) {
+        is_here = is_here || (rows[i].op == TTK_OP_gemm_bf16_pairs && rows[i].need != 0 && (rows[i].need & ~cpu_flags) == 0);
+    }
+    if (!is_here) {
+        return false;
+    }
+    ttk_init(cpu_flags);
+    if (set == TTK_SET_AMX_BF16) {
+        ttk.gemm_bf16 = ttk.gemm_bf16_pairs;
+    }
+    set_in_use = set;
+    return true;
 }
 
 const char *ttk_set_name(void)
 {
-    return "fma";
+    static const char *const names[] = {"fma", "amx-bf16"};
+    return names[set_in_use];
 }
 
 size_t ttk_attend_work_floats(int64_t n, int64_t Dk, int64_t Dv)

@@ -3,6 +3,7 @@
  * contract promises. Links the kernels alone. The seed is printed; --seed N repeats a run, --only
  * TEXT picks rows by name, --rounds N runs longer. */
 #include "check.h"
+#include "cpu_flags.h"
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -274,6 +275,7 @@ static check_fn *const checkers[TTK_OP_COUNT] = {
     [TTK_OP_quantize] = check_quantize,
     [TTK_OP_gemm_f32] = check_gemm_f32,
     [TTK_OP_gemm_bf16] = check_gemm_bf16,
+    [TTK_OP_gemm_bf16_pairs] = check_gemm_bf16_pairs,
     [TTK_OP_gemm_quant] = check_gemm_quant,
     [TTK_OP_act8] = check_act8,
     [TTK_OP_gemm_act8] = check_gemm_act8,
@@ -296,24 +298,6 @@ static check_fn *const checkers[TTK_OP_COUNT] = {
     [TTK_OP_argmax_f32] = check_argmax,
 };
 
-static unsigned cpu_flags(void)
-{
-    unsigned flags = 0;
-#if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-        flags |= TTK_CPU_AVX2;
-    }
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
-        flags |= TTK_CPU_AVX512;
-    }
-    if (__builtin_cpu_supports("avx512vnni")) {
-        flags |= TTK_CPU_AVX512_VNNI;
-    }
-#endif
-    return flags;
-}
-
 /* The row that stands behind op in a table made for these flags is the last whose needs are met. */
 static bool table_prefers_later_rows(const ttk_row *rows, size_t n_rows, unsigned flags)
 {
@@ -331,6 +315,7 @@ static bool table_prefers_later_rows(const ttk_row *rows, size_t n_rows, unsigne
         [TTK_OP_quantize] = (ttk_any_fn *)ttk.quantize,
         [TTK_OP_gemm_f32] = (ttk_any_fn *)ttk.gemm_f32,
         [TTK_OP_gemm_bf16] = (ttk_any_fn *)ttk.gemm_bf16,
+        [TTK_OP_gemm_bf16_pairs] = (ttk_any_fn *)ttk.gemm_bf16_pairs,
         [TTK_OP_gemm_quant] = (ttk_any_fn *)ttk.gemm_quant,
         [TTK_OP_act8] = (ttk_any_fn *)ttk.act8,
         [TTK_OP_gemm_act8] = (ttk_any_fn *)ttk.gemm_act8,

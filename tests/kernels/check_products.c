@@ -128,6 +128,7 @@ bool check_pack(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
 typedef struct product {
     ttk_any_fn *fn;
     ttk_dtype type;
+    double rounding; /* of a factor, relative */
 } product;
 
 static void product_run(product p, float *y, int64_t ldy, const float *x, int64_t ldx,
@@ -159,18 +160,18 @@ static size_t strided(int64_t rows, int64_t ld, int64_t cols)
 /* y against sums in double: the error of a chain of K roundings is at most K half-units of the sum
  * of magnitudes. */
 static bool product_is_right(const float *y, int64_t ldy, const float *x, int64_t ldx,
-                             const buffer *w, ttk_dtype type, int64_t M, int64_t N, int64_t K)
+                             const buffer *w, product p, int64_t M, int64_t N, int64_t K)
 {
     for (int64_t m = 0; m < M; m++) {
         for (int64_t n = 0; n < N; n++) {
             double sum = 0.0;
             double magnitude = 0.0;
             for (int64_t k = 0; k < K; k++) {
-                double term = (double)x[m * ldx + k] * weight_at(w, type, n, k, K);
+                double term = (double)x[m * ldx + k] * weight_at(w, p.type, n, k, K);
                 sum += term;
                 magnitude += fabs(term);
             }
-            if (!close_to(y[m * ldy + n], sum, (double)K * 0x1p-24 * magnitude, "gemm ref",
+            if (!close_to(y[m * ldy + n], sum, ((double)K * 0x1p-24 + p.rounding) * magnitude, "gemm ref",
                           m * ldy + n)) {
                 return false;
             }
@@ -208,7 +209,7 @@ static bool check_product(product run, product ref, rng *r)
     product_run(ref, buffer_f32(&want), ldy, buffer_f32(&x), ldx, w.data, M, N, K);
     bool ok = same_f32(&got, &want, what) && gaps_kept(&got, M, ldy, N, what);
     if (ok && kind == VALUES_PLAIN && run.fn == ref.fn) {
-        ok = product_is_right(buffer_f32(&got), ldy, buffer_f32(&x), ldx, &w, run.type, M, N, K);
+        ok = product_is_right(buffer_f32(&got), ldy, buffer_f32(&x), ldx, &w, run, M, N, K);
     }
     /* The same bits in any split of N at panels and of M at rows. */
     for (int64_t n = 0; ok && n < N;) {
@@ -235,10 +236,15 @@ static bool check_product(product run, product ref, rng *r)
 
 bool check_gemm_f32(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
 {
-    return check_product((product){fn, TTK_F32}, (product){ref, TTK_F32}, r);
+    return check_product((product){fn, TTK_F32, 0.0}, (product){ref, TTK_F32, 0.0}, r);
 }
 
 bool check_gemm_bf16(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
 {
-    return check_product((product){fn, TTK_BF16}, (product){ref, TTK_BF16}, r);
+    return check_product((product){fn, TTK_BF16, 0.0}, (product){ref, TTK_BF16, 0.0}, r);
+}
+
+bool check_gemm_bf16_pairs(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
+{
+    return check_product((product){fn, TTK_BF16, 0x1p-8}, (product){ref, TTK_BF16, 0x1p-8}, r);
 }
