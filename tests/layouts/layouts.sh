@@ -1,7 +1,8 @@
 #!/bin/sh
 # layouts.sh - the layout table: teacher-forced logits of a batch of eight sequences must be the same bytes on every layout, alone or with
 # others; the shipped model's greedy tokens must be the reference's, and sampled text must not depend on the layout either.
-# A word nodes=LIST among the options gives each rank a pretended node. TT_LAYOUTS=substring runs only the rows that contain it.
+# Among the options, hide=LIST hides levels of the CPU (TUTTI_CPU_HIDE), and a last word nodes=LIST gives each rank a pretended node.
+# TT_LAYOUTS=substring runs only the rows that contain it; TT_LAYOUTS_HIDE=avx2 shows all rows but the oracles' an old CPU.
 set -u
 . "$top_srcdir/tests/mpi.sh"
 table=$top_srcdir/tests/layouts/table.txt
@@ -12,14 +13,18 @@ trap 'rm -rf "$work"' EXIT
 failed=0
 count=0
 model_dir() {
-    case ${1%%+*} in
+    name=${1%@*}
+    name=${name%%+*}
+    case $name in
     tiny) echo "$top_srcdir/models/tiny-moe" ;;
-    *.gguf) echo "$top_srcdir/tests/golden/gguf/${1%%+*}" ;;
-    *) echo "$top_srcdir/tests/golden/architectures/${1%%+*}" ;;
+    *.gguf) echo "$top_srcdir/tests/golden/gguf/$name" ;;
+    *) echo "$top_srcdir/tests/golden/architectures/$name" ;;
     esac
 }
 ids_of() { # sequences of its own, or those of all miniatures (vocabularies of 320)
-    if [ -f "$ids/${1%%+*}.txt" ]; then echo "$ids/${1%%+*}.txt"; else echo "$ids/miniature.txt"; fi
+    name=${1%@*}
+    name=${name%%+*}
+    if [ -f "$ids/$name.txt" ]; then echo "$ids/$name.txt"; else echo "$ids/miniature.txt"; fi
 }
 report() { # report NAME STATUS
     count=$((count + 1))
@@ -34,11 +39,20 @@ walk_table() { # walk_table WALK
     while read -r model ranks options; do
         case $model in '#'* | '') continue ;; esac
         row="$model on $ranks: $options"
-        case $model in *+*) options="--weights ${model#*+} $options" ;; esac
+        case $model in *@*) options="--act ${model#*@} $options" ;; esac
+        plain=${model%@*}
+        case $plain in *+*) options="--weights ${plain#*+} $options" ;; esac
         fake=
         case $options in *nodes=*)
             fake=${options##*nodes=}
             options=${options%nodes=*}
+            ;;
+        esac
+        hide=${TT_LAYOUTS_HIDE:-}
+        case $options in *hide=*)
+            hide=${options##*hide=}
+            hide=${hide%% *}
+            options=${options%hide=*}
             ;;
         esac
         is_oracle=0
@@ -46,6 +60,7 @@ walk_table() { # walk_table WALK
             is_oracle=1
             model_id=$((model_id + 1))
             last=$model
+            hide=${TUTTI_CPU_HIDE:-}
         fi
         [ $((model_id % 2)) -eq "$1" ] || continue
         if [ $is_oracle -eq 0 ] && [ -n "${TT_LAYOUTS:-}" ]; then
@@ -55,7 +70,7 @@ walk_table() { # walk_table WALK
         [ $is_oracle -eq 1 ] || out=$work/$1/out.npy
         rm -f "$out"
         # shellcheck disable=SC2086
-        mpi_run "$ranks" env ${fake:+TUTTI_FAKE_NODES=$fake} "$tutti" score "$(model_dir "$model")" --ids-file "$(ids_of "$model")" \
+        mpi_run "$ranks" env ${fake:+TUTTI_FAKE_NODES=$fake} ${hide:+TUTTI_CPU_HIDE=$hide} "$tutti" score "$(model_dir "$model")" --ids-file "$(ids_of "$model")" \
             --logits "$out" --quiet $options </dev/null >"$work/$1/log" 2>&1
         status=$?
         if [ $status -ne 0 ]; then
