@@ -202,13 +202,16 @@ int main(int argc, char **argv)
             tt_options_warn_unknown_environment(tti_cli_all_tables);
         }
     }
+    ttk_init(tt_cpu_flags());
+    if (parsed == TT_OK && !ttk_use_set((ttk_set)options.kernels, tt_cpu_flags())) { /* numbered as the option's words */
+        parsed = TT_FAIL(TT_ERR_UNSUPPORTED, "--kernels amx-bf16 needs AMX, which %s lacks or may not use", tt_cpu_name());
+    }
     /* An error that other ranks may not have made must reach them through MPI; alone there is
      * nobody to tell. */
     int code;
     if (parsed != TT_OK && (!c->on_ranks || tti_cli_launcher_size() <= 1)) {
         code = tti_cli_fail_alone(parsed);
     } else {
-        ttk_init(tt_cpu_flags());
         tti_cli_call call = {&options, word, n_words, parsed};
         code = c->call(&call);
     }

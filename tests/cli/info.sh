@@ -16,7 +16,7 @@ done
 
 name="info"
 one "$tutti" info
-check "kernel set" out_has '^kernels +set fma, instructions (ref|avx2|avx512)'
+check "kernel set" out_has '^kernels +set fma, instructions (ref|avx2|avx512|amx)'
 check "MPI" out_has '^MPI +.'
 check "memory" out_has '^memory +[0-9]+ NUMA node'
 one "$tutti" info -v

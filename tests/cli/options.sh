@@ -22,6 +22,8 @@ bad "seed.*-5" run --seed=-5 -p x
 bad "n.*ten" run -n ten -p x
 bad "weights.*fp3" run --weights fp3 -p x
 bad "kernels.*warp" run --kernels warp -p x
+one env TUTTI_CPU_HIDE=amx "$tutti" run --kernels amx-bf16 -p x
+check "a set that the CPU lacks is refused" err_has 'kernels amx-bf16 needs AMX'
 bad "deadline.*0" run --deadline 0 -p x
 bad "verbose.*9" info --verbose 9
 bad "kv-memory.*5X" run --kv-memory 5X -p x

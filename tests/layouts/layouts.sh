@@ -26,6 +26,8 @@ ids_of() { # sequences of its own, or those of all miniatures (vocabularies of 3
     name=${name%%+*}
     if [ -f "$ids/$name.txt" ]; then echo "$ids/$name.txt"; else echo "$ids/miniature.txt"; fi
 }
+has_amx=0
+! "$tutti" info 2>"$work/log" | grep -q 'instructions amx' || has_amx=1
 report() { # report NAME STATUS
     count=$((count + 1))
     if [ "$2" -eq 0 ]; then echo "ok $count - $1"; else echo "not ok $count - $1"; failed=$((failed + 1)); fi
@@ -66,6 +68,13 @@ walk_table() { # walk_table WALK
         if [ $is_oracle -eq 0 ] && [ -n "${TT_LAYOUTS:-}" ]; then
             case $row in *"$TT_LAYOUTS"*) ;; *) continue ;; esac
         fi
+        case $options in *"--kernels amx"*)
+            if [ $has_amx -eq 0 ] || [ -n "$hide" ]; then
+                echo "0 $row # SKIP no AMX"
+                continue
+            fi
+            ;;
+        esac
         out=$work/$model.npy
         [ $is_oracle -eq 1 ] || out=$work/$1/out.npy
         rm -f "$out"
