@@ -37,6 +37,8 @@ TT_API int tt_world_node_rank(const tt_world *world, int rank);  /* position amo
 TT_API int tt_world_node_size(const tt_world *world, int node);
 TT_API const char *tt_world_host(const tt_world *world, int rank);
 TT_API tt_progress tt_world_progress_mode(const tt_world *world);
+/* Bytes of this rank's parts of the windows that its node shares now (exchange, gathers). */
+TT_API size_t tt_world_window_bytes(const tt_world *world);
 TT_API double tt_world_deadline_s(const tt_world *world);
 TT_API bool tt_world_is_broken(const tt_world *world);
 

@@ -117,7 +117,7 @@ static tt_status measure_limits(tti_bench *b)
 static tt_status gather_resident(tti_bench *b, tti_cli_resident *of_rank)
 {
     TT_TRY(tt_world_barrier(b->launch->world)); /* nobody is ahead, with more of what is shared */
-    tti_cli_resident mine = tti_cli_resident_now();
+    tti_cli_resident mine = tti_cli_resident_now(b->launch->world);
     return tt_world_allgather(b->launch->world, &mine, sizeof(mine), of_rank);
 }
 

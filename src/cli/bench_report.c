@@ -167,7 +167,7 @@ static json_t *limits_json(const tti_bench *b)
 
 /* What the ranks say they hold, in all. */
 typedef struct stated {
-    double weights, kv, buffers, before; /* before: the program and MPI */
+    double weights, kv, buffers, windows, before; /* before: the program and MPI */
 } stated;
 
 static double resident_of(const tti_cli_resident *r)
@@ -186,9 +186,15 @@ static tt_status state_memory(const tti_bench *b, stated *s)
         s->weights += (double)load->packed_bytes;
         s->kv += (double)plan.kv_bytes;
         s->buffers += (double)b->loaded[r].held_bytes - (double)b->before[r].held_bytes - own - (double)plan.kv_bytes;
+        s->windows += (double)b->loaded[r].window_bytes - (double)b->before[r].window_bytes;
         s->before += resident_of(&b->before[r]);
     }
     return TT_OK;
+}
+
+static double all_stated(const stated *s)
+{
+    return s->weights + s->kv + s->buffers + s->windows + s->before;
 }
 
 static double sum_resident(const tti_bench *b, const tti_cli_resident *of_rank)
@@ -208,17 +214,17 @@ static json_t *resident_json(const tti_bench *b, const tti_cli_resident *of_rank
                                                (json_int_t)of_rank[r].rss_most_bytes, "pss_bytes", (json_int_t)of_rank[r].pss_bytes,
                                                "held_bytes", (json_int_t)of_rank[r].held_bytes));
     }
-    double all = s->weights + s->kv + s->buffers + s->before;
-    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:o}", "resident_bytes", sum_resident(b, of_rank), "stated_bytes", all, "weight_bytes",
-                     s->weights, "kv_bytes", s->kv, "buffer_bytes", s->buffers, "program_bytes", s->before, "ranks", ranks);
+    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o}", "resident_bytes", sum_resident(b, of_rank), "stated_bytes", all_stated(s),
+                     "weight_bytes", s->weights, "kv_bytes", s->kv, "buffer_bytes", s->buffers, "window_bytes", s->windows, "program_bytes",
+                     s->before, "ranks", ranks);
 }
 
 static void print_resident(const tti_bench *b, const char *when, const tti_cli_resident *of_rank, const stated *s)
 {
-    double all = s->weights + s->kv + s->buffers + s->before, resident = sum_resident(b, of_rank);
-    printf("memory    %.1f MiB resident %s; stated %.1f: weights %.1f, KV %.1f (comes as it is used), buffers %.1f, program and MPI %.1f\n",
-           resident / TTI_CLI_MIB, when, all / TTI_CLI_MIB, s->weights / TTI_CLI_MIB, s->kv / TTI_CLI_MIB, s->buffers / TTI_CLI_MIB,
-           s->before / TTI_CLI_MIB);
+    printf("memory    %.1f MiB resident %s; stated %.1f: weights %.1f, KV %.1f (comes as it is used), buffers %.1f, exchange %.1f, program and MPI "
+           "%.1f\n",
+           sum_resident(b, of_rank) / TTI_CLI_MIB, when, all_stated(s) / TTI_CLI_MIB, s->weights / TTI_CLI_MIB, s->kv / TTI_CLI_MIB,
+           s->buffers / TTI_CLI_MIB, s->windows / TTI_CLI_MIB, s->before / TTI_CLI_MIB);
 }
 
 /* ---- the run ---- */

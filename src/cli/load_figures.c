@@ -24,7 +24,7 @@ tt_status tti_cli_load_gather(tti_cli_session *session)
                               .borrowed_bytes = figures.weight_bytes_borrowed,
                               .seconds = figures.load_s,
                               .node = tt_world_node(launch->world, launch->rank)};
-    const tti_cli_resident resident = tti_cli_resident_now();
+    const tti_cli_resident resident = tti_cli_resident_now(NULL);
     mine.rss_bytes = resident.rss_bytes;
     mine.rss_most_bytes = resident.rss_most_bytes;
     session->load = calloc((size_t)launch->size, sizeof(*session->load));

@@ -21,10 +21,11 @@ static uint64_t read_kib(const char *path, const char *format)
     return (uint64_t)kib * KIB;
 }
 
-tti_cli_resident tti_cli_resident_now(void)
+tti_cli_resident tti_cli_resident_now(const tt_world *world)
 {
     return (tti_cli_resident){.rss_bytes = read_kib("/proc/self/status", "VmRSS: %llu kB"),
                               .rss_most_bytes = read_kib("/proc/self/status", "VmHWM: %llu kB"),
                               .pss_bytes = read_kib("/proc/self/smaps_rollup", "Pss: %llu kB"),
-                              .held_bytes = tt_memory_used_bytes()};
+                              .held_bytes = tt_memory_used_bytes(),
+                              .window_bytes = world ? tt_world_window_bytes(world) : 0};
 }

@@ -35,6 +35,7 @@ typedef struct tti_window {
     bool is_open;
     void *
         *base; /* base[n_peers]: the part of each rank of my node, 64-byte aligned; by node rank */
+    size_t bytes; /* of this rank's part */
 } tti_window;
 /* Allocates `bytes` zeroed bytes (each rank its own number) that the node's ranks can all reach.
  * Collective on the world; errors are agreed. TT_ERR_NOMEM if the shared-memory file system is too small for the node. */
@@ -212,6 +213,7 @@ struct tt_world {
     MPI_Comm comm;      /* collectives */
     MPI_Comm bulk;      /* tt_world_send */
     MPI_Comm node_comm; /* shared windows */
+    size_t window_bytes; /* of this rank's parts of all windows that are open */
     tti_window page_window;
     tti_page **page;    /* page[n_peers] */
     tti_page *my_page;  /* NULL until the window is there */

@@ -84,6 +84,8 @@ static tt_status allocate(tt_world *world, size_t bytes, tti_window *window)
         return st;
     }
     window->is_open = true;
+    window->bytes = bytes;
+    world->window_bytes += bytes;
     TT_TRY(TT_MPI(MPI_Win_set_errhandler(window->win, MPI_ERRORS_RETURN)));
     TT_TRY(TT_MPI(MPI_Win_lock_all(MPI_MODE_NOCHECK, window->win)));
     for (int i = 0; i < world->n_peers; i++) {
@@ -128,6 +130,8 @@ void tti_window_destroy(tt_world *world, tti_window *window)
         MPI_Win_free(&window->win);
         tti_unlock(world);
     }
+    world->window_bytes -= window->bytes;
+    window->bytes = 0;
     window->is_open = false;
     free(window->base);
     window->base = NULL;

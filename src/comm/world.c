@@ -415,6 +415,11 @@ const char *tt_world_host(const tt_world *world, int rank)
     return world->host[rank];
 }
 
+size_t tt_world_window_bytes(const tt_world *world)
+{
+    return world->window_bytes;
+}
+
 tt_progress tt_world_progress_mode(const tt_world *world)
 {
     return world->mode;

@@ -15,6 +15,7 @@
 enum {
     GROUPS_PER_WORD = 32, /* scales drawn from one word, two bits each */
     N_SPREAD = 4,
+    SCALE_RUN = 4,        /* scales that are written at once */
     SCALE_SALT = 0x5ca1e
 };
 #define GOLDEN UINT64_C(0x9e3779b97f4a7c15)
@@ -39,9 +40,12 @@ static uint64_t row_key(uint64_t key, int64_t row)
     return mix(key ^ mix((uint64_t)row + 1));
 }
 
+/* The key is mixed well already, so one multiplication is enough. */
 static uint64_t word_at(uint64_t key, int64_t i)
 {
-    return mix(key + (uint64_t)i * GOLDEN);
+    uint64_t z = key + (uint64_t)i * GOLDEN;
+    z = (z ^ (z >> 32)) * UINT64_C(0xd6e8feb86659fd93);
+    return z ^ (z >> 32);
 }
 
 /* ---- what a tensor is ---- */
@@ -222,15 +226,29 @@ static void store(void *array, size_t bytes, int64_t i, uint32_t bits)
     memcpy((unsigned char *)array + (size_t)i * bytes, from, bytes);
 }
 
-static void make_scales(const tti_made *made, ttk_dtype type, void *dst, int64_t n, uint64_t key)
+/* All runs of SCALE_RUN scales that a byte of a word can mean, as they lie in memory. */
+typedef struct scale_runs {
+    unsigned char bytes[256][SCALE_RUN * sizeof(float)];
+} scale_runs;
+
+static void make_runs(const tti_made *made, ttk_dtype type, scale_runs *runs)
 {
-    size_t bytes = ttk_dtype_bytes(type);
+    for (unsigned i = 0; i < 256; i++) {
+        for (int j = 0; j < SCALE_RUN; j++) {
+            store(runs->bytes[i], ttk_dtype_bytes(type), j, made->scale[i >> (2 * j) & (N_SPREAD - 1)]);
+        }
+    }
+}
+
+static void make_scales(const scale_runs *runs, size_t bytes, unsigned char *dst, int64_t n, uint64_t key)
+{
     uint64_t word = 0;
-    for (int64_t g = 0; g < n; g++, word >>= 2) {
+    for (int64_t g = 0; g < n; g += SCALE_RUN, word >>= 8) {
         if (g % GROUPS_PER_WORD == 0) {
             word = word_at(key ^ SCALE_SALT, ~(g / GROUPS_PER_WORD));
         }
-        store(dst, bytes, g, made->scale[word & (N_SPREAD - 1)]);
+        int64_t left = n - g < SCALE_RUN ? n - g : SCALE_RUN;
+        memcpy(dst + (size_t)g * bytes, runs->bytes[word & 255], (size_t)left * bytes);
     }
 }
 
@@ -249,6 +267,10 @@ void tti_made_rows(const tti_source *source, int64_t cols, int64_t row, int64_t 
     bool plain = ttk_format_is_plain(f);
     size_t code_bytes = ttk_dtype_bytes(f->code);
     int64_t G = plain ? 0 : (cols + f->group - 1) / f->group;
+    scale_runs runs;
+    if (!plain && made->is_random) {
+        make_runs(made, f->scale, &runs);
+    }
     for (int64_t i = 0; i < n; i++) {
         uint64_t key = row_key(made->key, row + i);
         unsigned char *code = (unsigned char *)to->code + (size_t)((at + i) * cols) * code_bytes;
@@ -258,7 +280,8 @@ void tti_made_rows(const tti_source *source, int64_t cols, int64_t row, int64_t 
             make_plain(code, f->code, cols, key, made->exponent);
         } else {
             make_codes(code, f->code, cols, key);
-            make_scales(made, f->scale, (unsigned char *)to->scale + (size_t)((at + i) * G) * ttk_dtype_bytes(f->scale), G, key);
+            size_t bytes = ttk_dtype_bytes(f->scale);
+            make_scales(&runs, bytes, (unsigned char *)to->scale + (size_t)((at + i) * G) * bytes, G, key);
         }
     }
 }

@@ -2,7 +2,6 @@
 # bench.sh - tutti bench: forms of output, refusals, made models that give the same tokens on every layout, memory that is what was said.
 set -u
 . "$top_srcdir/tests/cli/lib.sh"
-quick="-p 0 -n 3 -b 2 --repeat 1"
 field() { # field RECORD NAME: of the first such line of stdout
     grep "^{\"record\":\"$1\"" "$work/out" | head -n 1 | grep -o "\"$2\":[^,}]*" | head -n 1 | cut -d: -f2- | tr -d '"'
 }
@@ -33,7 +32,6 @@ one "$tutti" bench --shape deepseek-v3 --memory-limit 1G -p 8 -n 2 </dev/null
 check "what cannot fit is refused before anything is made" refused 3 "GiB"
 
 name="table"
-# shellcheck disable=SC2086
 one "$tutti" bench --shape tiny -p 16 -n 4 -b 4,1 --depth 0,40 --repeat 2 --svg "$work/x.svg" </dev/null
 check "ends well" exits 0
 check "says what it is" out_has '^model +tiny .made.: 6 layers'
@@ -49,7 +47,6 @@ one "$tutti" bench "$model" -p 8 -n 2 -b 1 --repeat 1 </dev/null
 check "a checkpoint is timed likewise" out_has '^tg2 +1 +0 '
 
 name="json"
-# shellcheck disable=SC2086
 one "$tutti" bench --shape tiny --layers 3 -p 8 -n 4 -b 1,2 --repeat 2 --json </dev/null
 check "one object a line: run, a prompt, two batches, end" [ "$(grep -c '^{"record":.*}$' "$work/out")" -eq 5 ]
 check "and nothing else" [ "$(wc -l <"$work/out")" -eq 5 ]
@@ -62,7 +59,6 @@ drawn() { # drawn ARGUMENTS: of the case with depth
     grep '"depth":33' "$work/out" | grep -o '"drawn":"[0-9a-f]*"'
 }
 for shape in "tiny --weights int8" "tiny --weights fp8" "granite-3.1-1b-a400m --layers 1 --weights int4"; do
-
     # shellcheck disable=SC2086
     one "$tutti" bench --shape $shape -p 0 -n 4 -b 3 --depth 33 --repeat 1 --json </dev/null
     want=$(drawn)
@@ -74,6 +70,18 @@ for shape in "tiny --weights int8" "tiny --weights fp8" "granite-3.1-1b-a400m --
             check "$shape: $n ranks $layout" [ "$(drawn)" = "$want" ]
         done
     done
+done
+
+# Some hundred MiB of weights, every buffer used: what the kernel counts is what tutti says that it holds, on all ranks together.
+name="memory"
+agrees() { # within 3 %
+    awk -v resident="$(field end resident_bytes)" -v stated="$(field end stated_bytes)" \
+        'BEGIN { print "# resident " resident ", stated " stated; exit !(stated > 4e8 && resident > 0.97 * stated && resident < 1.03 * stated) }'
+}
+for layout in "1 --dp 1" "2 --dp 2 --tp 1" "2 --dp 1 --tp 2" "3 --dp 3 --tp 1 --replicate node"; do
+    # shellcheck disable=SC2086
+    ranks ${layout%% *} "$tutti" bench --shape a --layers 4 --weights int8 -p 256 -n 1 -b 3 --repeat 1 --json ${layout#* }
+    check "$layout" agrees
 done
 
 name="shape elsewhere"
