@@ -391,10 +391,14 @@ TTK_API extern ttk_table ttk;
  * other flags while no kernel runs (tests). */
 TTK_API void ttk_init(unsigned cpu_flags);
 /* Sets: the versions of one set agree bit for bit, those of two need not. */
-typedef enum ttk_set { TTK_SET_FMA, TTK_SET_AMX_BF16 } ttk_set;
+typedef enum ttk_set {
+    TTK_SET_FMA,
+    TTK_SET_AMX_BF16,
+    TTK_SET_BLAS /* as fma; whoever splits products gives those of many rows to a BLAS */
+} ttk_set;
 /* ttk_init, for a set. False, and ttk is as it was, if the set needs what cpu_flags or this build lack. */
 TTK_API bool ttk_use_set(ttk_set set, unsigned cpu_flags);
-/* The name of the set in use: "fma", "amx-bf16". */
+/* The name of the set in use: "fma", "amx-bf16", "blas". */
 TTK_API const char *ttk_set_name(void);
 
 /* exp as all kernels of the set compute it, for code outside hot loops (sampling). */

@@ -157,7 +157,7 @@ void ttk_init(unsigned cpu_flags)
 
 bool ttk_use_set(ttk_set set, unsigned cpu_flags)
 {
-    bool is_here = set == TTK_SET_FMA;
+    bool is_here = set != TTK_SET_AMX_BF16;
     for (size_t i = 0; i < N_ROWS; i++) {
         is_here = is_here || (rows[i].op == TTK_OP_gemm_bf16_pairs && rows[i].need != 0 && (rows[i].need & ~cpu_flags) == 0);
     }
@@ -174,7 +174,7 @@ bool ttk_use_set(ttk_set set, unsigned cpu_flags)
 
 const char *ttk_set_name(void)
 {
-    static const char *const names[] = {"fma", "amx-bf16"};
+    static const char *const names[] = {"fma", "amx-bf16", "blas"};
     return names[set_in_use];
 }
 

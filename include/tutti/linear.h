@@ -72,6 +72,9 @@ TT_API tt_act tt_linear_act(const tt_linear *linear, tt_act act);
 /* y[M][ldy] = rows[M] w^T + bias, with the rows as tt_linear_act says. With compute NULL the caller does it alone. */
 TT_API void tt_linear_run(const tt_linear *linear, tt_stream *compute, const char *name, float *y, int64_t ldy,
                           const tt_rows *rows, int64_t M);
+/* From now on products of many rows with plain weights go through OpenBLAS, for the set blas. Thread: setup only, before threads start.
+ * Errors: TT_ERR_UNSUPPORTED if it cannot be loaded. */
+TT_API tt_status tt_linear_use_blas(void);
 /* The part of the same product that thread `thread_id` of `n_threads` does; for callers that are already inside a task. */
 TT_API void tt_linear_part(const tt_linear *linear, float *y, int64_t ldy, const tt_rows *rows, int64_t M,
                            int thread_id, int n_threads);

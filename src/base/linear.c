@@ -2,6 +2,7 @@
  * fewer panels than threads. No split touches k, so none changes a bit. */
 #include "tutti/linear.h"
 #include "tutti/memory.h"
+#include "blas.h"
 #include <string.h>
 
 tt_status tt_linear_init(tt_linear *linear, const char *what, const ttk_format *format, int64_t N,
@@ -132,7 +133,9 @@ static void run_block(const tt_linear *linear, float *y, int64_t ldy, const tt_r
     }
     const void *panels = (const unsigned char *)linear->panels +
                          (size_t)panel_begin * ttk_panel_bytes(&linear->format, linear->K);
-    if (linear->format.code == TTK_BF16) {
+    if (tti_blas_wants(linear, M, ldx, ldy)) {
+        tti_blas_product(linear, y, ldy, x, ldx, M, panel_begin, panel_end);
+    } else if (linear->format.code == TTK_BF16) {
         ttk.gemm_bf16(y + n_begin, ldy, x, ldx, panels, M, n_end - n_begin, linear->K);
     } else if (linear->format.code == TTK_F32) {
         ttk.gemm_f32(y + n_begin, ldy, x, ldx, panels, M, n_end - n_begin, linear->K);

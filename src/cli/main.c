@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "tutti/cpu.h"
+#include "tutti/linear.h"
 #include "tutti/log.h"
 #include "ttk.h"
 
@@ -160,6 +161,18 @@ static int finish_printing(void)
     return status == TT_OK ? 0 : tti_cli_fail_alone(status);
 }
 
+static tt_status use_kernels(ttk_set set)
+{
+    TT_CHECK(ttk_use_set(set, tt_cpu_flags()), TT_ERR_UNSUPPORTED, "--kernels amx-bf16 needs AMX, which %s lacks or may not use", tt_cpu_name());
+    if (set == TTK_SET_BLAS) {
+        TT_TRY(tt_linear_use_blas());
+        if (tti_cli_launcher_rank() == 0) {
+            tt_log(TT_LOG_WARN, "--kernels blas: results depend on the layout and on what else is in a batch");
+        }
+    }
+    return TT_OK;
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 2) {
@@ -203,8 +216,8 @@ int main(int argc, char **argv)
         }
     }
     ttk_init(tt_cpu_flags());
-    if (parsed == TT_OK && !ttk_use_set((ttk_set)options.kernels, tt_cpu_flags())) { /* numbered as the option's words */
-        parsed = TT_FAIL(TT_ERR_UNSUPPORTED, "--kernels amx-bf16 needs AMX, which %s lacks or may not use", tt_cpu_name());
+    if (parsed == TT_OK) {
+        parsed = use_kernels((ttk_set)options.kernels); /* numbered as the option's words */
     }
     /* An error that other ranks may not have made must reach them through MPI; alone there is
      * nobody to tell. */

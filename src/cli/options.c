@@ -65,8 +65,8 @@ const tt_option tti_cli_layout_options[] = {
 const tt_option tti_cli_machine_options[] = {
     {"threads", 0, TT_OPTION_INT, AT(threads), "0", 0, 1024, NULL, "N",
      "threads per rank; 0 = this rank's share of the cores"},
-    {"kernels", 0, TT_OPTION_ENUM, AT(kernels), "fma", 0, 0, "fma|amx-bf16", "SET",
-     "kernel set: within one all CPUs give the same bits; amx-bf16 rounds rows that meet bf16 weights"},
+    {"kernels", 0, TT_OPTION_ENUM, AT(kernels), "fma", 0, 0, "fma|amx-bf16|blas", "SET",
+     "kernel set; amx-bf16 rounds rows that meet bf16 weights, blas gives no equal bits"},
     {"progress", 0, TT_OPTION_ENUM, AT(progress), "auto", 0, 0, "auto|thread|polled|caller", "MODE",
      "who moves messages while ranks compute"},
     {"deadline", 0, TT_OPTION_FLOAT, AT(deadline_s), "60", 0.1, MAX_SECONDS, NULL, "S",
