@@ -27,7 +27,7 @@ enum {
     TTK_CPU_AVX2 = 1u << 0, /* AVX2 and FMA and F16C */
     TTK_CPU_AVX512 = 1u << 1, /* F, BW, DQ, VL */
     TTK_CPU_AVX512_VNNI = 1u << 2,
-    TTK_CPU_AMX = 1u << 3 /* tile, int8, bf16 */
+    TTK_CPU_AMX = 1u << 3 /* tile, int8, bf16, with VNNI and AVX-512 BF16 */
 };
 
 /* ---- weights ----
@@ -126,7 +126,7 @@ typedef void ttk_gemm_bf16_fn(float *y, int64_t ldy, const float *x, int64_t ldx
 /* The product of the set amx-bf16: with x rounded to bf16 (nearest even), and the inputs of index K and above, up to a multiple of 32, +0: for each
  * 32 inputs in ascending order
  *   e = fmaf chain over their even k, ascending, from +0;  o = the same over their odd k;   acc = acc + (e + o)
- * acc from +0; y[m][n] = acc. All take denormal numbers, and give them, as zeros of their sign. Same rules as above.
+ * acc from +0; y[m][n] = acc. All operations, rounding too, take denormal numbers, and give them, as zeros of their sign. Same rules as above.
  * Source: TDPBF16PS in the Intel 64 and IA-32 manual. */
 typedef void ttk_gemm_bf16_pairs_fn(float *y, int64_t ldy, const float *x, int64_t ldx, const ttk_bf16 *panels, int64_t M, int64_t N, int64_t K);
 

@@ -25,7 +25,7 @@ void ttk_gemm_bf16_pairs_ref(float *y, int64_t ldy, const float *x, int64_t ldx,
             for (int64_t begin = 0; begin < K; begin += BLOCK) {
                 float sum[2] = {0.0f, 0.0f};
                 for (int64_t k = begin; k < begin + BLOCK; k++) {
-                    float x_k = k < K ? ttk_math_f32_of_bf16(ttk_math_bf16_of_f32(x[m * ldx + k])) : 0.0f;
+                    float x_k = k < K ? ttk_math_f32_of_bf16(ttk_math_bf16_of_f32(flushed(x[m * ldx + k]))) : 0.0f;
                     float w_k = k < K ? ttk_math_f32_of_bf16(panel[k * TTK_PANEL]) : 0.0f;
                     sum[k % 2] = step(x_k, w_k, sum[k % 2]);
                 }

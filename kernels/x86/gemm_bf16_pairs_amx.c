@@ -43,9 +43,10 @@ static void round_rows(chunk *c, const float *x, int64_t ldx, int64_t M, int64_t
 {
     c->n_k = (n_k + TILE_K - 1) / TILE_K * TILE_K;
     for (int64_t m = 0; m < M; m++) {
-        for (int64_t k = 0; k < c->n_k; k += VEC) {
-            const __m512 some = _mm512_maskz_loadu_ps(vec_mask(n_k - k), x + m * ldx + k);
-            _mm256_store_si256((__m256i *)&c->x[m][k], vec_narrow_bf16(some));
+        for (int64_t k = 0; k < c->n_k; k += 2 * VEC) { /* the instruction takes denormal numbers for 0, too */
+            const __m512 low = _mm512_maskz_loadu_ps(vec_mask(n_k - k), x + m * ldx + k);
+            const __m512 high = _mm512_maskz_loadu_ps(vec_mask(n_k - k - VEC), x + m * ldx + k + VEC);
+            _mm512_store_si512(&c->x[m][k], (__m512i)_mm512_cvtne2ps_pbh(high, low));
         }
     }
 }

@@ -33,6 +33,7 @@ enum {
     CPUID_AMX_BF16 = 1 << 22,
     CPUID_AMX_TILE = 1 << 24,
     CPUID_AMX_INT8 = 1 << 25,
+    CPUID_AVX512_BF16 = 1 << 5, /* leaf 7.1, EAX */
     CPUID_BRAND_FIRST = (int)0x80000002u,
     CPUID_BRAND_LEAVES = 3,
     CPUID_BRAND_BYTES = 48 /* 3 leaves of 16 bytes */
@@ -67,7 +68,8 @@ static unsigned detect_flags(void)
         }
     }
     unsigned amx = CPUID_AMX_TILE | CPUID_AMX_INT8 | CPUID_AMX_BF16;
-    if ((found & TTK_CPU_AVX512) && (d & amx) == amx && (xcr0 & XCR0_AMX) == XCR0_AMX &&
+    bool has_amx = (found & TTK_CPU_AVX512_VNNI) && (d & amx) == amx && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & CPUID_AVX512_BF16);
+    if (has_amx && (xcr0 & XCR0_AMX) == XCR0_AMX &&
         syscall(SYS_arch_prctl, REQUEST_XSTATE_PERMISSION, XSTATE_TILE_DATA) == 0) {
         found |= TTK_CPU_AMX;
     }

@@ -13,7 +13,7 @@ static inline bool has_amx(void)
     enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 }; /* arch_prctl(2), ARCH_REQ_XCOMP_PERM */
     const unsigned need = 1u << 22 | 1u << 24 | 1u << 25; /* leaf 7, EDX: bf16, tile, int8 */
     unsigned a, b, c, d;
-    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & need) == need &&
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & need) == need && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 5) &&
            syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
 }
 #endif
