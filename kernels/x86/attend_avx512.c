@@ -32,10 +32,23 @@ TTK_INLINE void widen(float *to, const void *from, ttk_dtype type, int64_t n)
     }
 }
 
+/* Widening takes the units that multiply, so it is done once for all queries. */
+static bool takes_in_place(ttk_dtype type)
+{
+    return type == TTK_F32;
+}
+
+static void order_query(float *q, int64_t n, ttk_dtype key_type)
+{
+    (void)q;
+    (void)n;
+    (void)key_type;
+}
+
 /* ---- scores ---- */
 
 /* sum[n_queries * TILE_KEYS]: the 16 lanes of each q . k. n in whole lanes. */
-TTK_INLINE void dot_tile(__m512 *sum, const float *q, int64_t ldq, const float *const *keys,
+TTK_INLINE void dot_tile(__m512 *sum, const float *q, int64_t ldq, const void *const *keys,
                          int n_queries, int64_t n)
 {
     TTK_UNROLL
@@ -46,7 +59,7 @@ TTK_INLINE void dot_tile(__m512 *sum, const float *q, int64_t ldq, const float *
         __m512 k[TILE_KEYS];
         TTK_UNROLL
         for (int j = 0; j < TILE_KEYS; j++) {
-            k[j] = _mm512_loadu_ps(keys[j] + i);
+            k[j] = _mm512_loadu_ps((const float *)keys[j] + i);
         }
         TTK_UNROLL
         for (int g = 0; g < n_queries; g++) {
@@ -60,7 +73,7 @@ TTK_INLINE void dot_tile(__m512 *sum, const float *q, int64_t ldq, const float *
 }
 
 TTK_INLINE void tile_scores(const attend_job *job, int64_t i, int n_queries, int64_t slot,
-                            const float *const *keys, const float *scales, const float *tail_scales)
+                            const void *const *keys, const float *scales, const float *tail_scales)
 {
     const ttk_attend_work *w = &job->w;
     const float *q = w->q + i * w->ldk;
@@ -80,10 +93,10 @@ TTK_INLINE void tile_scores(const attend_job *job, int64_t i, int n_queries, int
             }
         }
         if (tail_scales) {
-            const float *key_tails[TILE_KEYS];
+            const void *key_tails[TILE_KEYS];
             TTK_UNROLL
             for (int t = 0; t < TILE_KEYS; t++) {
-                key_tails[t] = keys[j + t] + job->n_main;
+                key_tails[t] = (const float *)keys[j + t] + job->n_main;
             }
             dot_tile(sum, q + job->n_main, w->ldk, key_tails, n_queries, job->n_tail);
             TTK_UNROLL
@@ -100,7 +113,7 @@ TTK_INLINE void tile_scores(const attend_job *job, int64_t i, int n_queries, int
 }
 
 static void group_scores(const attend_job *job, int64_t begin, int64_t end, int64_t slot,
-                         const float *const *keys, const float *scales, const float *tail_scales)
+                         const void *const *keys, const float *scales, const float *tail_scales)
 {
     int64_t i = begin;
     for (; i + TILE_QUERIES <= end; i += TILE_QUERIES) {
@@ -148,7 +161,7 @@ static float exponentials(float *p, int64_t begin, int64_t end, const float *val
 
 /* One query's chain over slots [begin, end). */
 TTK_INLINE void chain(__m512 *o, const float *p, int64_t begin, int64_t end,
-                      const float *const *values)
+                      const void *const *values)
 {
     __m512 sum[CHUNK_VECS]; /* of its own, so that they are registers */
     TTK_UNROLL
@@ -159,7 +172,7 @@ TTK_INLINE void chain(__m512 *o, const float *p, int64_t begin, int64_t end,
         __m512 factor = _mm512_set1_ps(p[j]);
         TTK_UNROLL
         for (int i = 0; i < CHUNK_VECS; i++) {
-            sum[i] = _mm512_fmadd_ps(factor, _mm512_loadu_ps(values[j] + i * VEC), sum[i]);
+            sum[i] = _mm512_fmadd_ps(factor, _mm512_loadu_ps((const float *)values[j] + i * VEC), sum[i]);
         }
     }
     TTK_UNROLL
@@ -170,7 +183,7 @@ TTK_INLINE void chain(__m512 *o, const float *p, int64_t begin, int64_t end,
 
 /* The chains of n_queries queries: what all of them see together, before and after that each alone. */
 TTK_INLINE void value_tile(const attend_job *job, int64_t at, int n_queries, float *to, int64_t ldo,
-                           const float *const *values)
+                           const void *const *values)
 {
     const ttk_attend_work *w = &job->w;
     const int32_t *begin = w->begin + at, *end = w->end + at;
@@ -222,8 +235,9 @@ TTK_INLINE void value_tile(const attend_job *job, int64_t at, int n_queries, flo
 }
 
 static void chunk_values(const attend_job *job, int64_t begin, int64_t end, float *to, int64_t ldo,
-                         const float *const *values)
+                         const void *const *values, ttk_dtype type)
 {
+    (void)type; /* f32 */
     int64_t i = begin;
     for (; i + VALUE_QUERIES <= end; i += VALUE_QUERIES) {
         value_tile(job, i, VALUE_QUERIES, to, ldo, values);

@@ -1,5 +1,5 @@
 /* attend_blocks.h - the outer loops of attention: blocks of 64 positions, and within each the scores, the softmax and the values of all queries
- * (rows times heads) of the call, so that a key or value is read and widened once for all of them. Included by one file per ISA, after its vec_*.h,
+ * (rows times heads) of the call, so that a key or value is read from memory once for all of them. Included by one file per ISA, after its vec_*.h,
  * which then supplies what works on registers: see the list of declarations. */
 #ifndef TUTTI_TTK_ATTEND_BLOCKS_H
 #define TUTTI_TTK_ATTEND_BLOCKS_H
@@ -10,7 +10,8 @@ typedef struct attend_job {
     ttk_attend_work w;
     int64_t n_main, n_tail; /* elements of a key copy: without its tail, and the tail, both filled up */
     int64_t ldp;            /* floats from part to part */
-    bool keys_in_place;     /* whole lanes of f32 */
+    bool copies_keys;
+    ttk_dtype key_type;     /* of what group_scores gets: keys as they lie in memory, or copies as f32 */
     bool is_latent;         /* values lie within keys */
 } attend_job;
 
@@ -25,14 +26,19 @@ typedef struct attend_block {
 
 /* to[n] = from as float; n need not be whole vectors. */
 static void widen(float *to, const void *from, ttk_dtype type, int64_t n);
-/* p[query][slot..slot + TTK_KEY_GROUP) of the queries [begin, end): scores of as many keys; scales are those of the keys and of their tails, or NULL. */
-static void group_scores(const attend_job *job, int64_t begin, int64_t end, int64_t slot, const float *const *keys, const float *scales,
+/* Whether keys and values of a type are taken as they lie in memory, where they are whole lanes and chunks. */
+static bool takes_in_place(ttk_dtype type);
+/* Puts a query's n elements, whole lanes, in the order in which keys of key_type meet them. */
+static void order_query(float *q, int64_t n, ttk_dtype key_type);
+/* p[query][slot..slot + TTK_KEY_GROUP) of the queries [begin, end): scores of as many keys of key_type; scales are those of the keys and of their
+ * tails, or NULL. A tail begins n_main elements behind its key. */
+static void group_scores(const attend_job *job, int64_t begin, int64_t end, int64_t slot, const void *const *keys, const float *scales,
                          const float *tail_scales);
 /* Turns the scores p[TTK_BLOCK], of which [begin, end) count, into exponentials, times the value's scales where there are any; returns the sum of
  * the exponentials and the maximum. */
 static float exponentials(float *p, int64_t begin, int64_t end, const float *value_scales, float *max_out);
-/* o[TTK_VALUE_CHUNK] of the queries [begin, end), merged into or stored at to + query * ldo. */
-static void chunk_values(const attend_job *job, int64_t begin, int64_t end, float *to, int64_t ldo, const float *const *values);
+/* o[TTK_VALUE_CHUNK] of the queries [begin, end), merged into or stored at to + query * ldo; values[slot] are of type. */
+static void chunk_values(const attend_job *job, int64_t begin, int64_t end, float *to, int64_t ldo, const void *const *values, ttk_dtype type);
 /* O[n] = fmaf(O, old_scale, o * new_scale), out[n] = O / sum; n as it comes. */
 static void merge_row(float *O, const float *o, int64_t n, float old_scale, float new_scale);
 static void scale_row(float *O, int64_t n, float old_scale, float addend);
@@ -90,13 +96,13 @@ static void attend_scores(const attend_job *job, const attend_block *b)
     const ttk_attend_args *args = job->args;
     const ttk_attend_work *w = &job->w;
     for (int64_t slot = b->begin / TTK_KEY_GROUP * TTK_KEY_GROUP; slot < b->end; slot += TTK_KEY_GROUP) {
-        const float *keys[TTK_KEY_GROUP];
+        const void *keys[TTK_KEY_GROUP];
         int64_t begin = slot > b->begin ? slot : b->begin;
         int64_t end = slot + TTK_KEY_GROUP < b->end ? slot + TTK_KEY_GROUP : b->end;
         for (int64_t j = begin; j < end; j++) {
             const char *key = attend_element(args, b->start + j, args->k_offset, args->k_stride);
-            keys[j - slot] = (const float *)(const void *)key;
-            if (!job->keys_in_place) {
+            keys[j - slot] = key;
+            if (job->copies_keys) {
                 attend_copy(job, w->keys + (j - slot) * w->ldk, key, args->kv_type);
                 keys[j - slot] = w->keys + (j - slot) * w->ldk;
             }
@@ -163,14 +169,14 @@ static void attend_values(const attend_job *job, const attend_block *b, float *p
     float *to = parts ? parts : w->o;
     int64_t ldo = parts ? job->ldp : w->ldo, n_chunks = w->ldo / TTK_VALUE_CHUNK;
     for (int64_t c = 0; c < n_chunks; c++) {
-        const float *values[TTK_BLOCK];
+        const void *values[TTK_BLOCK];
         int64_t d = c * TTK_VALUE_CHUNK;
         int64_t n = args->Dv - d < TTK_VALUE_CHUNK ? args->Dv - d : TTK_VALUE_CHUNK;
-        bool in_place = args->kv_type == TTK_F32 && n == TTK_VALUE_CHUNK;
+        bool in_place = takes_in_place(args->kv_type) && n == TTK_VALUE_CHUNK;
         for (int64_t j = b->begin; j < b->end; j++) {
             const char *value = attend_element(args, b->start + j, args->v_offset + d, args->v_stride);
             float *copy = w->values + j * TTK_VALUE_CHUNK;
-            values[j] = in_place ? (const float *)(const void *)value : copy;
+            values[j] = in_place ? (const void *)value : copy;
             if (!in_place) {
                 widen(copy, value, args->kv_type, n);
                 for (int64_t i = n; i < TTK_VALUE_CHUNK; i++) { /* computed and never stored to out */
@@ -180,7 +186,7 @@ static void attend_values(const attend_job *job, const attend_block *b, float *p
         }
         int64_t next = b->start + TTK_BLOCK;
         attend_fetch(args, next + c * TTK_BLOCK / n_chunks, next + (c + 1) * TTK_BLOCK / n_chunks, args->k_offset, args->k_stride, args->Dk);
-        chunk_values(job, b->query_begin, b->query_end, to + d, ldo, values);
+        chunk_values(job, b->query_begin, b->query_end, to + d, ldo, values, in_place ? args->kv_type : TTK_F32);
     }
 }
 
@@ -239,14 +245,18 @@ static void attend_all(const ttk_attend_args *args)
     job.n_main = ttk_round_up(args->Dk - args->k_tail, TTK_LANES);
     job.n_tail = ttk_round_up(args->k_tail, TTK_LANES);
     job.ldp = (int64_t)ttk_attend_part_floats(args->Dv);
-    job.keys_in_place = args->kv_type == TTK_F32 && args->Dk % TTK_LANES == 0;
+    bool is_whole = job.n_main + job.n_tail == args->Dk;
+    job.copies_keys = !is_whole || !takes_in_place(args->kv_type);
+    job.key_type = job.copies_keys ? TTK_F32 : args->kv_type;
     job.is_latent = args->v_offset >= args->k_offset && args->v_offset + args->Dv <= args->k_offset + args->Dk;
     if (n == 0) {
         return;
     }
     for (int64_t r = 0; r < args->R; r++) {
         for (int64_t g = 0; g < args->G; g++) {
-            attend_copy(&job, job.w.q + (r * args->G + g) * job.w.ldk, args->q + r * args->q_row + g * args->q_head, TTK_F32);
+            float *q = job.w.q + (r * args->G + g) * job.w.ldk;
+            attend_copy(&job, q, args->q + r * args->q_row + g * args->q_head, TTK_F32);
+            order_query(q, job.n_main + job.n_tail, job.key_type);
         }
     }
     int64_t block = args->first[0] / TTK_BLOCK, end = (args->last + args->R - 1) / TTK_BLOCK + 1;
