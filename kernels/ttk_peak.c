@@ -17,9 +17,25 @@ double ttk_peak_fma(unsigned cpu_flags)
     return 0.0;
 }
 
+double ttk_peak_bf16(unsigned cpu_flags)
+{
+    (void)cpu_flags;
+#if TTK_HAVE_AMX
+    if (cpu_flags & TTK_CPU_AMX) {
+        return ttk_peak_bf16_amx();
+    }
+#endif
+    return 0.0;
+}
+
 double ttk_peak_int8(unsigned cpu_flags)
 {
     (void)cpu_flags;
+#if TTK_HAVE_AMX
+    if (cpu_flags & TTK_CPU_AMX) {
+        return ttk_peak_int8_amx();
+    }
+#endif
 #if TTK_HAVE_AVX512
     if (cpu_flags & TTK_CPU_AVX512_VNNI) {
         return ttk_peak_int8_vnni();

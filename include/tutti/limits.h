@@ -13,7 +13,7 @@ typedef struct tt_limits {
     size_t buffer_bytes;         /* that were read */
     double sum_bytes_per_s;      /* reading only */
     double triad_bytes_per_s;    /* a = b + 3 c, 12 bytes an element */
-    double fma_per_s, int8_per_s; /* operations: floats, products of bytes; 0 = no such loop for this CPU */
+    double fma_per_s, int8_per_s, bf16_per_s; /* operations: floats, products of bytes, of bf16 (AMX); 0 = no such loop for this CPU */
 } tt_limits;
 /* The better of the two ways of moving bytes: what products over weights are compared with. */
 static inline double tt_limits_read(const tt_limits *limits)

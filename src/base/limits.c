@@ -20,7 +20,7 @@ enum {
     MAX_REPEATS = 1000
 };
 
-typedef enum pass_way { WAY_TOUCH, WAY_SUM, WAY_TRIAD, WAY_FMA, WAY_INT8, WAY_COUNT } pass_way;
+typedef enum pass_way { WAY_TOUCH, WAY_SUM, WAY_TRIAD, WAY_FMA, WAY_INT8, WAY_BF16, WAY_COUNT } pass_way;
 
 /* One thread's part of one pass, on its own cache line. */
 typedef struct pass {
@@ -65,9 +65,12 @@ static void run_part(void *arg, int thread_id, int n_threads)
         break;
     case WAY_FMA:
     case WAY_INT8:
+    case WAY_BF16:
         p->amount = 0;
         for (int i = 0; i < PEAK_ROUNDS; i++) {
-            p->amount += m->way == WAY_FMA ? ttk_peak_fma(m->cpu_flags) : ttk_peak_int8(m->cpu_flags);
+            p->amount += m->way == WAY_FMA    ? ttk_peak_fma(m->cpu_flags)
+                         : m->way == WAY_INT8 ? ttk_peak_int8(m->cpu_flags)
+                                              : ttk_peak_bf16(m->cpu_flags);
         }
         break;
     default:
@@ -128,7 +131,7 @@ tt_status tt_limits_measure(tt_stream *stream, size_t bytes, int node, int repea
             best[w] = rate > best[w] ? rate : best[w];
         }
     }
-    *limits_out = (tt_limits){bytes, best[WAY_SUM], best[WAY_TRIAD], best[WAY_FMA], best[WAY_INT8]};
+    *limits_out = (tt_limits){bytes, best[WAY_SUM], best[WAY_TRIAD], best[WAY_FMA], best[WAY_INT8], best[WAY_BF16]};
     free(m.passes);
     tt_memory_free(data, bytes);
     return TT_OK;

@@ -52,18 +52,29 @@ static double token_operations(const tt_model *model, bool with_head)
     return (double)PER_MULTIPLY_ADD * (double)active;
 }
 
-/* Rows enter products as whole numbers: then those of bytes are the limit, else those of floats. */
-static bool is_int8(const tti_bench *b)
+/* Which arithmetic the most of the products are: of bytes where rows enter them as such, of bf16 in the kernel set for that, else of floats. */
+typedef enum arithmetic { ARITHMETIC_FMA, ARITHMETIC_INT8, ARITHMETIC_BF16 } arithmetic;
+static const char *const arithmetic_names[] = {"fma", "int8", "bf16"};
+
+static arithmetic arithmetic_of(const tti_bench *b)
 {
-    return b->session.layout->act == TT_ACT_INT8;
+    return b->session.layout->act == TT_ACT_INT8               ? ARITHMETIC_INT8
+           : strcmp(ttk_set_name(), "amx-bf16") == 0 ? ARITHMETIC_BF16
+                                                               : ARITHMETIC_FMA;
 }
 
-static double sum_limits(const tti_bench *b, bool arithmetic)
+static double peak_of(const tt_limits *limits, arithmetic kind)
+{
+    return kind == ARITHMETIC_INT8 ? limits->int8_per_s : kind == ARITHMETIC_BF16 ? limits->bf16_per_s : limits->fma_per_s;
+}
+
+/* Of all ranks: reads, or operations. */
+static double sum_limits(const tti_bench *b, bool is_peak)
 {
     double sum = 0;
     for (int r = 0; r < b->launch->size; r++) {
         const tt_limits *l = &b->limits[r];
-        double mine = !arithmetic ? tt_limits_read(l) : is_int8(b) ? l->int8_per_s : l->fma_per_s;
+        double mine = is_peak ? peak_of(l, arithmetic_of(b)) : tt_limits_read(l);
         if (mine <= 0) {
             return 0;
         }
@@ -155,12 +166,12 @@ static json_t *limits_json(const tti_bench *b)
     json_t *ranks = json_array();
     for (int r = 0; r < b->launch->size; r++) {
         const tt_limits *l = &b->limits[r];
-        json_array_append_new(ranks, json_pack("{s:I, s:f, s:f, s:f, s:f}", "buffer_bytes", (json_int_t)l->buffer_bytes, "sum_bytes_per_s",
+        json_array_append_new(ranks, json_pack("{s:I, s:f, s:f, s:f, s:f, s:f}", "buffer_bytes", (json_int_t)l->buffer_bytes, "sum_bytes_per_s",
                                                l->sum_bytes_per_s, "triad_bytes_per_s", l->triad_bytes_per_s, "fma_per_s", l->fma_per_s,
-                                               "int8_per_s", l->int8_per_s));
+                                               "int8_per_s", l->int8_per_s, "bf16_per_s", l->bf16_per_s));
     }
     return json_pack("{s:f, s:f, s:s, s:o}", "read_bytes_per_s", sum_limits(b, false), "operations_per_s", sum_limits(b, true), "operations",
-                     is_int8(b) ? "int8" : "fma", "ranks", ranks);
+                     arithmetic_names[arithmetic_of(b)], "ranks", ranks);
 }
 
 /* ---- memory ---- */
@@ -245,9 +256,9 @@ static void print_heading(const tti_bench *b)
            tt_kv_format_name(layout->kv), ttk_set_name(), ttk.isa);
     printf("layout    %s\n", layout->why);
     printf("machine   %s; %d rank%s of %d thread%s\n", tt_cpu_name(), size, size == 1 ? "" : "s", threads, threads == 1 ? "" : "s");
-    printf("limits    %.2f GB/s of reads (rank 0: sum %.2f, triad %.2f over %.0f MiB), %.1f G%s/s\n", sum_limits(b, false) / BYTES_PER_GB,
+    printf("limits    %.2f GB/s of reads (rank 0: sum %.2f, triad %.2f over %.0f MiB), %.1f GOP/s (%s)\n", sum_limits(b, false) / BYTES_PER_GB,
            l->sum_bytes_per_s / BYTES_PER_GB, l->triad_bytes_per_s / BYTES_PER_GB, (double)l->buffer_bytes / TTI_CLI_MIB,
-           sum_limits(b, true) / BYTES_PER_GB, is_int8(b) ? "OP (int8)" : "FLOP");
+           sum_limits(b, true) / BYTES_PER_GB, arithmetic_names[arithmetic_of(b)]);
 }
 
 tt_status tti_bench_print_run(const tti_bench *b)
