@@ -87,10 +87,54 @@ static void drain(harness *h, results *r)
     }
 }
 
+/* One request from its first step to its end: its tokens. */
+static void run_one(harness *h, const tt_request *request, int32_t token[MAX_NEW])
+{
+    static results r;
+    memset(&r, 0, sizeof(r));
+    MUST(tt_engine_submit(h->engine, request, &r.first_id));
+    drain(h, &r);
+    EXPECT(r.n[0] == request->max_new, "%d tokens instead of %d", r.n[0], (int)request->max_new);
+    memcpy(token, r.token[0], sizeof(r.token[0]));
+}
+
+/* What benchmarks ask for: tokens that nobody drew follow each other, and what is drawn after them is what their text would get; what is made up is
+ * the same each time, and hangs on the seed. */
+static void made_up(harness *h)
+{
+    enum { N_PROMPT = 10, N_NEW = 5, DEPTH = 40 };
+    int32_t prompt[CONTEXT] = {0}, drawn[MAX_NEW], one[MAX_NEW], again[MAX_NEW];
+    tt_request request = {.prompt = prompt, .n_prompt = N_PROMPT, .max_new = N_NEW, .sampling = {.seed = 77}, .random_tokens = true};
+    for (int t = 0; t < N_PROMPT + N_NEW; t++) {
+        prompt[t] = tt_engine_random_token(77, t, 4096);
+        EXPECT(prompt[t] >= 0 && prompt[t] < 4096, "token %d", prompt[t]);
+    }
+    run_one(h, &request, drawn);
+    request.random_tokens = false;
+    request.max_new = 1;
+    for (int k = 0; k < N_NEW; k++, request.n_prompt++) {
+        run_one(h, &request, one);
+        EXPECT(one[0] == drawn[k], "token %d after random ones is %d, after the same text %d", k, drawn[k], one[0]);
+    }
+    request = (tt_request){.prompt = prompt, .n_prompt = DEPTH + 1, .max_new = N_NEW, .sampling = {.seed = 5}, .n_made = DEPTH};
+    run_one(h, &request, drawn);
+    run_one(h, &request, again);
+    EXPECT(memcmp(drawn, again, N_NEW * sizeof(int32_t)) == 0, "made-up keys differ from time to time");
+    request.sampling.seed = 6;
+    run_one(h, &request, again);
+    EXPECT(memcmp(drawn, again, N_NEW * sizeof(int32_t)) != 0, "made-up keys do not hang on the seed");
+    uint64_t id;
+    request.n_made = DEPTH + 1;
+    EXPECT(tt_engine_submit(h->engine, &request, &id) == TT_ERR_ARG, "nothing to compute was taken");
+    request.n_made = -1;
+    EXPECT(tt_engine_submit(h->engine, &request, &id) == TT_ERR_ARG, "-1 was taken");
+}
+
 static void drive(harness *h)
 {
     static results alone, together;
     refusals(h);
+    made_up(h);
     for (int i = 0; i < N_REQUESTS; i++) { /* one at a time */
         uint64_t id = submit(h, i);
         alone.first_id = i == 0 ? id : alone.first_id;
