@@ -8,11 +8,11 @@ enum {
     /* Ahead in a stream of weights: beyond a whole block, whose scales are read before its codes. */
     PREFETCH_BYTES = 12288,
     BLOCK_SEGMENTS = 8, /* of 32 inputs: with bytes 8 KiB of codes, which stay in the L1 cache for all tiles */
-    GROUP_ROWS = 64     /* rows whose sums wait together: 8 KiB */
+    GROUP_ROWS = 32     /* rows whose sums wait together: 4 KiB */
 };
 
-/* Keeps the compiler from adding in another order, which would take more registers than there are. */
-#define KEEP(vec) __asm__("" : "+v"(vec))
+/* Keeps the compiler from carrying sums of rows in registers from segment to segment, which are wanted for the sums of codes. */
+#define LET_GO() __asm__ volatile("" ::: "memory")
 
 TTK_INLINE void prefetch_ahead(const unsigned char *at)
 {
