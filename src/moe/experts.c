@@ -1,11 +1,18 @@
 /* experts.c - the grouped product: all landed rows of all slots at once.
  *
- * Groups are sorted by slot, so that each expert's weights are read once for all its rows. Threads take (expert, panel) units from one
- * atomic queue; a unit's sums are fixed, so who takes it changes no bit. First gate, up and activation of all experts, then down of all. */
+ * Groups are sorted by slot, so that each expert's weights are read once for all its rows. Threads take units (an expert and a few neighbouring
+ * panels, which are read as one stream) from one atomic queue; a unit's sums are fixed, so who takes it changes no bit. First gate, up and
+ * activation of all experts, then down of all. */
 #include "moe_internal.h"
 #include <stdatomic.h>
 #include <string.h>
 #include "tutti/trace.h"
+
+enum {
+    UNIT_PANELS = 8,       /* most of a unit */
+    UNIT_WORK = 16,        /* panels times rows: beyond that reads are no longer what takes the time, and progress is polled between units */
+    UNITS_PER_THREAD = 16 /* that there should be, so that threads end together */
+};
 
 typedef struct expert_pass {
     tt_moe *moe;
@@ -13,6 +20,7 @@ typedef struct expert_pass {
     int handle;
     int64_t n_jobs, n_rows;
     bool is_down;
+    int64_t unit_panels;
     _Atomic int64_t next_unit; /* relaxed: only hands out numbers */
 } expert_pass;
 
@@ -106,6 +114,12 @@ static void put_part(void *arg, int thread_id, int n_threads)
     for_rows(arg, thread_id, n_threads, put_row);
 }
 
+static int64_t job_panels(const expert_pass *pass, int64_t j)
+{
+    const tt_ffn *ffn = &pass->layer->slot[pass->moe->job[j].slot];
+    return tt_linear_n_panels(pass->is_down ? &ffn->down : &ffn->gate);
+}
+
 /* Units are numbered over all jobs, panels of one job in order. */
 static void product_part(void *arg, int thread_id, int n_threads)
 {
@@ -120,26 +134,28 @@ static void product_part(void *arg, int thread_id, int n_threads)
     int64_t j = 0, first_unit = 0;
     for (;;) {
         int64_t unit = atomic_fetch_add_explicit(&pass->next_unit, 1, memory_order_relaxed);
-        const tt_ffn *ffn = NULL;
+        int64_t n_panels = 0;
         for (; j < pass->n_jobs; j++) {
-            ffn = &pass->layer->slot[moe->job[j].slot];
-            int64_t n_panels = tt_linear_n_panels(pass->is_down ? &ffn->down : &ffn->gate);
-            if (unit < first_unit + n_panels) {
+            n_panels = job_panels(pass, j);
+            int64_t n_units = (n_panels + pass->unit_panels - 1) / pass->unit_panels;
+            if (unit < first_unit + n_units) {
                 break;
             }
-            first_unit += n_panels;
+            first_unit += n_units;
         }
         if (j == pass->n_jobs) {
             return;
         }
-        int64_t panel = unit - first_unit, row = moe->job[j].row, n = moe->job[j].n;
+        const tt_ffn *ffn = &pass->layer->slot[moe->job[j].slot];
+        int64_t panel = (unit - first_unit) * pass->unit_panels, row = moe->job[j].row, n = moe->job[j].n;
+        int64_t end = n_panels - panel < pass->unit_panels ? n_panels : panel + pass->unit_panels;
         int64_t h_part = moe->part.h_end - moe->part.h_begin;
         const tt_rows rows = tt_rows_from(&all, row);
         if (pass->is_down) {
-            tt_linear_panels(&ffn->down, moe->job_y + row * h_part, h_part, &rows, n, panel, panel + 1);
+            tt_linear_panels(&ffn->down, moe->job_y + row * h_part, h_part, &rows, n, panel, end);
         } else {
             int64_t at = row * moe->F + moe->part.f_begin;
-            tti_ffn_inner(ffn, moe->job_gate + at, moe->job_up + at, moe->F, &rows, n, panel, panel + 1);
+            tti_ffn_inner(ffn, moe->job_gate + at, moe->job_up + at, moe->F, &rows, n, panel, end);
         }
         if (polls) {
             tt_world_progress(moe->world);
@@ -149,7 +165,16 @@ static void product_part(void *arg, int thread_id, int n_threads)
 
 static void run_products(expert_pass *pass, bool is_down)
 {
+    int64_t n_panels = 0;
     pass->is_down = is_down;
+    for (int64_t j = 0; j < pass->n_jobs; j++) {
+        n_panels += job_panels(pass, j);
+    }
+    int64_t most = UNIT_WORK * pass->n_jobs / pass->n_rows;
+    most = most < UNIT_PANELS ? most : UNIT_PANELS;
+    n_panels /= UNITS_PER_THREAD * tt_stream_n_threads(pass->moe->compute);
+    n_panels = n_panels < most ? n_panels : most;
+    pass->unit_panels = n_panels < 1 ? 1 : n_panels;
     atomic_store_explicit(&pass->next_unit, 0, memory_order_relaxed);
     tt_stream_run(pass->moe->compute, is_down ? "experts down" : "experts gate up", product_part,
                   pass);
