@@ -89,6 +89,8 @@ TT_API void tt_add_run(tt_stream *compute, const char *name, float *y, const flo
 /* Panels [panel_begin, panel_end) of the product, for work queues. */
 TT_API void tt_linear_panels(const tt_linear *linear, float *y, int64_t ldy, const tt_rows *rows, int64_t M,
                              int64_t panel_begin, int64_t panel_end);
+/* The same, but y's first column is the first of those panels: y[M][ldy] holds them alone. */
+TT_API void tt_linear_some(const tt_linear *linear, float *y, int64_t ldy, const tt_rows *rows, int64_t M, int64_t panel_begin, int64_t panel_end);
 static inline int64_t tt_linear_n_panels(const tt_linear *linear)
 {
     return (linear->N + TTK_PANEL - 1) / TTK_PANEL;

@@ -63,13 +63,13 @@ void tti_blas_product(const tt_linear *linear, float *y, int64_t ldy, const floa
         const int64_t left = panel_end - panel, n = left < COLUMNS / TTK_PANEL ? left : COLUMNS / TTK_PANEL;
         const int64_t column = panel * TTK_PANEL, columns = linear->N - column < n * TTK_PANEL ? linear->N - column : n * TTK_PANEL;
         for (int64_t m = 0; linear->K == 0 && m < M; m++) {
-            memset(y + m * ldy + column, 0, (size_t)columns * sizeof(*y));
+            memset(y + m * ldy + column - panel_begin * TTK_PANEL, 0, (size_t)columns * sizeof(*y));
         }
         for (int64_t k = 0; k < linear->K; k += DEPTH) {
             const int64_t n_k = linear->K - k < DEPTH ? linear->K - k : DEPTH;
             lay_out(linear, w, panel, n, k, n_k);
             sgemm(ROW_MAJOR, NOT_TRANSPOSED, NOT_TRANSPOSED, (int)M, (int)columns, (int)n_k, 1.0f, x + k, (int)ldx, w, COLUMNS,
-                  k == 0 ? 0.0f : 1.0f, y + column, (int)ldy);
+                  k == 0 ? 0.0f : 1.0f, y + column - panel_begin * TTK_PANEL, (int)ldy);
         }
     }
 }

@@ -119,9 +119,7 @@ tt_act tt_linear_act(const tt_linear *linear, tt_act act)
     return act;
 }
 
-/* Panels [panel_begin, panel_end). */
-static void run_block(const tt_linear *linear, float *y, int64_t ldy, const tt_rows *rows, int64_t M,
-                      int64_t panel_begin, int64_t panel_end)
+void tt_linear_some(const tt_linear *linear, float *y, int64_t ldy, const tt_rows *rows, int64_t M, int64_t panel_begin, int64_t panel_end)
 {
     const tt_act act = tt_linear_act(linear, rows->act);
     const float *x = act == TT_ACT_BF16 ? rows->rounded : rows->x;
@@ -136,19 +134,19 @@ static void run_block(const tt_linear *linear, float *y, int64_t ldy, const tt_r
     if (tti_blas_wants(linear, M, ldx, ldy)) {
         tti_blas_product(linear, y, ldy, x, ldx, M, panel_begin, panel_end);
     } else if (linear->format.code == TTK_BF16) {
-        ttk.gemm_bf16(y + n_begin, ldy, x, ldx, panels, M, n_end - n_begin, linear->K);
+        ttk.gemm_bf16(y, ldy, x, ldx, panels, M, n_end - n_begin, linear->K);
     } else if (linear->format.code == TTK_F32) {
-        ttk.gemm_f32(y + n_begin, ldy, x, ldx, panels, M, n_end - n_begin, linear->K);
+        ttk.gemm_f32(y, ldy, x, ldx, panels, M, n_end - n_begin, linear->K);
     } else if (act == TT_ACT_INT8) {
-        ttk.gemm_act8(y + n_begin, ldy, rows->rounded, rows->stride, &linear->format, panels, M,
+        ttk.gemm_act8(y, ldy, rows->rounded, rows->stride, &linear->format, panels, M,
                       n_end - n_begin, linear->K);
     } else {
-        ttk.gemm_quant(y + n_begin, ldy, x, ldx, &linear->format, panels, M, n_end - n_begin,
+        ttk.gemm_quant(y, ldy, x, ldx, &linear->format, panels, M, n_end - n_begin,
                        linear->K);
     }
     if (linear->bias) {
         for (int64_t m = 0; m < M; m++) {
-            ttk.add_f32(y + m * ldy + n_begin, linear->bias + n_begin, n_end - n_begin);
+            ttk.add_f32(y + m * ldy, linear->bias + n_begin, n_end - n_begin);
         }
     }
 }
@@ -156,7 +154,7 @@ static void run_block(const tt_linear *linear, float *y, int64_t ldy, const tt_r
 void tt_linear_panels(const tt_linear *linear, float *y, int64_t ldy, const tt_rows *rows, int64_t M,
                       int64_t panel_begin, int64_t panel_end)
 {
-    run_block(linear, y, ldy, rows, M, panel_begin, panel_end);
+    tt_linear_some(linear, y + panel_begin * TTK_PANEL, ldy, rows, M, panel_begin, panel_end);
 }
 
 tt_tile tt_linear_tile(int64_t panel_begin, int64_t panel_end, int64_t M, int thread_id,
@@ -188,8 +186,7 @@ void tt_linear_part(const tt_linear *linear, float *y, int64_t ldy, const tt_row
 {
     tt_tile tile = tt_linear_tile(0, tt_linear_n_panels(linear), M, thread_id, n_threads);
     tt_rows part = tt_rows_from(rows, tile.row_begin);
-    run_block(linear, y + tile.row_begin * ldy, ldy, &part, tile.row_end - tile.row_begin,
-              tile.panel_begin, tile.panel_end);
+    tt_linear_panels(linear, y + tile.row_begin * ldy, ldy, &part, tile.row_end - tile.row_begin, tile.panel_begin, tile.panel_end);
 }
 
 typedef struct run_task {

@@ -131,6 +131,8 @@ struct tt_engine {
     float *logits;         /* [TTI_HEAD_ROWS][V] */
     int32_t *head_token;   /* [max_rows_group] */
     double *head_nll;      /* [TTI_HEAD_ROWS] */
+    void *head_found;      /* [n_threads], of tti_head_work_bytes each */
+    float *head_best;      /* [tp][2 * TTI_HEAD_ROWS]: values and ids of each TP rank */
     tt_status *thread_status; /* [n_threads] */
     void *sample_work;     /* [n_threads][sample_work_bytes] */
     size_t sample_work_bytes;
@@ -178,7 +180,19 @@ void tti_trunk_norm(tt_engine *engine, const tti_norm *norm, const float *x, flo
 /* x[T][H] after the last layer, before the final norm, of the schedule's batch. `mine` is this rank's status so far. */
 tt_status engine_forward(tt_engine *engine, tt_status mine);
 
-/* ---- output.c: logits, sampling, scores, and their way to rank 0 ---- */
+/* ---- head.c: the vocabulary product ---- */
+/* Ids below this may be drawn. */
+int64_t tti_head_known(const tt_engine *engine);
+/* Bytes of a thread's work. */
+size_t tti_head_work_bytes(void);
+/* engine->logits[n][V] of n head rows, at most TTI_HEAD_ROWS: all columns on the group's first rank. MPI: collective on the TP group. */
+tt_status tti_head_logits(tt_engine *engine, const tti_head_row *head, int64_t n);
+/* Whether these rows want only their likeliest tokens; the same on all ranks of the group. */
+bool tti_head_takes_best(const tt_engine *engine, const tti_head_row *head, int64_t n);
+/* token[n], on the group's first rank: what tti_sampler_draw would draw from those logits. MPI: collective on the TP group. */
+tt_status tti_head_best(tt_engine *engine, const tti_head_row *head, int64_t n, int32_t *token);
+
+/* ---- output.c: sampling, scores, and their way to rank 0 ---- */
 /* Fills head_token for all head rows on every TP rank and reports outputs to rank 0. */
 tt_status tti_output_run(tt_engine *engine, tt_output_fn *output, void *arg);
 /* Rank 0: takes the reports of the other DP groups. */
@@ -189,6 +203,8 @@ size_t tti_sampler_work_bytes(int64_t V);
 /* Draws a token from logits[V] (overwritten); the noise depends on (seed, position) alone. work: tti_sampler_work_bytes(V).
  * TT_ERR_NUMERIC if no logit is a number. */
 tt_status tti_sampler_draw(const tt_sampling *sampling, int64_t position, float *logits, int64_t V, void *work, int32_t *token_out);
+/* Whether that is the likeliest token whatever the noise. */
+bool tti_sampler_is_greedy(const tt_sampling *sampling);
 /* -log softmax(logits)[id], in double. */
 double tti_sampler_nll(const float *logits, int64_t V, int32_t id);
 

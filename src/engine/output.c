@@ -1,7 +1,6 @@
 /* output.c - from the last hidden rows to tokens and scores, and their way to rank 0.
  *
- * Logits are made for a block of head rows at a time: each TP rank computes its columns, the group's first rank gathers them, draws tokens or scores, and reports
- * the block to rank 0 (messages of fixed size; logits follow where asked for). When all blocks are done the drawn tokens go to the TP peers,
+ * Head rows are taken in blocks (head.c); the group's first rank draws tokens or scores, and reports the block to rank 0 (messages of fixed size; logits follow where asked for). When all blocks are done the drawn tokens go to the TP peers,
  * so that all commit alike. */
 #include "engine_internal.h"
 #include <math.h>
@@ -41,49 +40,11 @@ static void tell(tt_engine *engine, const result *r, const float *logits, tt_out
     }
 }
 
-/* ---- logits of a block ---- */
-
 typedef struct block_task {
     tt_engine *engine;
     const tti_head_row *head;
     int64_t first, n;
 } block_task;
-
-static void norm_part(void *arg, int thread_id, int n_threads)
-{
-    const block_task *task = arg;
-    tt_engine *engine = task->engine;
-    int64_t H = engine->arch->H, begin, end;
-    tt_split(task->n, n_threads, thread_id, &begin, &end);
-    for (int64_t i = begin; i < end; i++) {
-        tti_norm_rows(engine->arch, &engine->final_norm, engine->head_x + i * H,
-                      engine->x + task->head[i].row * H, 1);
-    }
-}
-
-static tt_status make_logits(tt_engine *engine, const block_task *task)
-{
-    const tt_layout *layout = engine->layout;
-    int64_t V = engine->arch->V;
-    tt_rect rect[TT_LAYOUT_MAX_SPLIT];
-    for (int part = 0; part < layout->tp; part++) {
-        tt_rect columns = {0, task->n, 0, 0};
-        tt_layout_columns(V, layout->tp, part, &columns.col, &columns.n_cols);
-        columns.n_cols -= columns.col;
-        rect[part] = columns;
-    }
-    tt_span span = tt_span_begin(TT_PHASE_HEAD, "head");
-    block_task copy = *task;
-    tt_stream_run(engine->compute, "final norm", norm_part, &copy);
-    const int64_t H = engine->arch->H;
-    const tt_act act = tt_linear_act(&engine->head, layout->act);
-    const tt_rows rows = tt_rows_round(act, engine->compute, engine->head_rounded, engine->head_x, H, task->n, H);
-    tt_linear_run(&engine->head, engine->compute, "head", engine->logits + engine->head_begin, V, &rows, task->n);
-    TT_TRY(tt_gather_exec(engine->row_gather, engine->logits, V, rect, 0, engine->compute));
-    engine->trunk_bytes_read += tt_linear_bytes(&engine->head);
-    tt_span_end(&span, tt_linear_bytes(&engine->head));
-    return TT_OK;
-}
 
 /* ---- tokens and scores of a block, on the group's first rank ---- */
 
@@ -92,7 +53,7 @@ static void draw_part(void *arg, int thread_id, int n_threads)
     const block_task *task = arg;
     tt_engine *engine = task->engine;
     int64_t V = engine->arch->V, begin, end;
-    int64_t n_known = engine->n_known_ids > 0 && engine->n_known_ids < V ? engine->n_known_ids : V;
+    int64_t n_known = tti_head_known(engine);
     void *work = (unsigned char *)engine->sample_work +
                  (size_t)thread_id * engine->sample_work_bytes;
     tt_split(task->n, n_threads, thread_id, &begin, &end);
@@ -133,6 +94,15 @@ static tt_status draw(tt_engine *engine, const block_task *task)
     for (int i = 0; i < n_threads; i++) {
         TT_CHECK(engine->thread_status[i] == TT_OK, engine->thread_status[i],
                  "a row of logits holds no number: the weights or activations hold NaN or Inf");
+    }
+    return TT_OK;
+}
+
+/* A block of which only the best tokens are known. */
+static tt_status nothing_scored(tt_engine *engine, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        engine->head_nll[i] = (double)NAN;
     }
     return TT_OK;
 }
@@ -201,9 +171,14 @@ tt_status tti_output_run(tt_engine *engine, tt_output_fn *output, void *arg)
     for (int64_t done = 0; done < n; done += TTI_HEAD_ROWS) {
         block_task task = {engine, schedule->head_row + done, done,
                            n - done < TTI_HEAD_ROWS ? n - done : TTI_HEAD_ROWS};
-        TT_TRY(make_logits(engine, &task));
+        bool is_drawn = tti_head_takes_best(engine, task.head, task.n);
+        if (is_drawn) {
+            TT_TRY(tti_head_best(engine, task.head, task.n, engine->head_token + done));
+        } else {
+            TT_TRY(tti_head_logits(engine, task.head, task.n));
+        }
         if (is_first) {
-            TT_TRY(draw(engine, &task));
+            TT_TRY(is_drawn ? nothing_scored(engine, task.n) : draw(engine, &task));
             TT_TRY(report_block(engine, &task, done + task.n == n, output, arg));
         }
     }

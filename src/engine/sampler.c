@@ -113,13 +113,18 @@ static int64_t keep(const tt_sampling *sampling, const float *p, int64_t V, int3
     return n;
 }
 
+bool tti_sampler_is_greedy(const tt_sampling *sampling)
+{
+    return sampling->temperature <= TT_GREEDY_BELOW || sampling->top_p <= 0.0 || sampling->top_k == 1;
+}
+
 tt_status tti_sampler_draw(const tt_sampling *sampling, int64_t position, float *logits, int64_t V,
                            void *work, int32_t *token_out)
 {
     int64_t best = ttk.argmax_f32(logits, V);
     TT_CHECK(best >= 0 && logits[best] > -INFINITY && logits[best] < INFINITY, TT_ERR_NUMERIC,
              "the logits at position %lld are not numbers", (long long)position);
-    if (sampling->temperature <= TT_GREEDY_BELOW || sampling->top_p <= 0.0 || sampling->top_k == 1) {
+    if (tti_sampler_is_greedy(sampling)) {
         *token_out = (int32_t)best;
         return TT_OK;
     }

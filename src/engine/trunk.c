@@ -68,6 +68,8 @@ static void take_all(tt_engine *engine, tt_arena *arena)
     engine->logits = tt_arena_take(arena, (head_rows > 0 ? head_rows : 1) * V, sizeof(float));
     engine->head_token = tt_arena_take(arena, T, sizeof(int32_t));
     engine->head_nll = tt_arena_take(arena, TTI_HEAD_ROWS, sizeof(double));
+    engine->head_found = tt_arena_take(arena, head_rows ? n_threads : 0, tti_head_work_bytes());
+    engine->head_best = tt_arena_take(arena, engine->layout->tp * 2 * TTI_HEAD_ROWS, sizeof(float));
     engine->thread_status = tt_arena_take(arena, n_threads, sizeof(tt_status));
     engine->sample_work_bytes = tti_sampler_work_bytes(V);
     engine->sample_work =
