@@ -9,7 +9,7 @@
 #include "phases.h"
 
 enum {
-    LIMIT_REPEATS = 5, /* the best of them counts */
+    LIMIT_REPEATS = 15, /* the best of them counts */
     CACHES_READ = 4,   /* the buffer of one measurement in last-level caches, see tt_limits_buffer_bytes */
     START_STEPS = 4,   /* steps from the first token of a sequence to the first timed one, with some to spare */
     ADMITTED_AT_ONCE = 256 /* sequences that a control message has room for, at least */

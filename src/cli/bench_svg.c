@@ -15,6 +15,7 @@ enum {
     RIGHT = 150, /* room for the legend */
     TOP = 64,
     BOTTOM = 64,
+    INSET = 28, /* of the first and the last batch: their labels stay clear of the axis */
     MOST_TICKS = 8,
     TEXT_BYTES = 256
 };
@@ -30,7 +31,7 @@ typedef struct drawing {
 static double x_of(const drawing *d, double batch)
 {
     double span = log2(d->most_batch / d->least_batch);
-    return LEFT + (span > 0 ? log2(batch / d->least_batch) / span : 0.5) * (WIDTH - LEFT - RIGHT);
+    return LEFT + INSET + (span > 0 ? log2(batch / d->least_batch) / span : 0.5) * (WIDTH - LEFT - RIGHT - 2 * INSET);
 }
 
 static double y_of(const drawing *d, double speed)
@@ -135,7 +136,9 @@ static void draw_depth(const drawing *d, int number, int64_t depth)
         draw_line(d->out, (double[]){x, y_of(d, f.least)}, (double[]){x, y_of(d, f.most)}, more);
         fprintf(d->out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3.5\" fill=\"%s\"/>\n", x, y, colour);
         snprintf(text, sizeof(text), "%.*f", f.tokens_per_s < 100 ? 1 : 0, f.tokens_per_s);
-        draw_text(d->out, x, y - 9, "text-anchor=\"middle\" font-size=\"10\"", text);
+        char label[TEXT_BYTES];
+        snprintf(label, sizeof(label), "text-anchor=\"middle\" font-size=\"10\" fill=\"%s\"", colour);
+        draw_text(d->out, x, y - 9, label, text);
     }
     double y = TOP + 18.0 * number + 8;
     draw_line(d->out, (double[]){WIDTH - RIGHT + 16, y}, (double[]){WIDTH - RIGHT + 38, y}, more);
