@@ -14,6 +14,11 @@ for n in 1 2 3; do
     check "no seed for greedy text" [ "$(grep -c '^seed' "$work/err")" -eq 0 ]
 done
 
+name="set blas"
+one "$tutti" run "$model" -p 'The hwloc' -n 2 --kernels blas --threads 1
+check "says what it costs" err_has 'warning: .*kernels blas: results depend'
+check "and is named" err_has '^formats +.*kernels blas'
+
 name="input"
 printf 'The hwloc' >"$work/in"
 one "$tutti" run "$model" -n 4 --json --quiet <"$work/in"
