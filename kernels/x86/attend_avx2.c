@@ -188,12 +188,13 @@ TTK_INLINE __m256 end_sums(ttk_dtype type, const float *cells)
 }
 
 /* Sums of a group of keys with n_queries queries. */
-TTK_INLINE void group_sums(ttk_dtype type, float *cells, const float *q, int64_t ldq,
+TTK_INLINE void group_sums(ttk_dtype type, const attend_job *job, float *cells, const float *q,
                            const void *const *keys, int n_queries, int64_t n)
 {
     const int n_keys = n_queries == 1 ? 2 * TILE_KEYS : TILE_KEYS;
     for (int j = 0; j < TTK_KEY_GROUP; j += n_keys) {
-        dot_tile(type, cells + j * VEC, q, ldq, keys + j, n_queries, n_keys, n);
+        attend_fetch_next(job, false);
+        dot_tile(type, cells + j * VEC, q, job->w.ldk, keys + j, n_queries, n_keys, n);
     }
 }
 
@@ -205,13 +206,13 @@ TTK_INLINE void tile_scores(ttk_dtype type, const attend_job *job, int64_t i, in
     const ttk_attend_work *w = &job->w;
     const float *q = w->q + i * w->ldk;
     const __m256 scale = _mm256_set1_ps(job->args->scale);
-    group_sums(type, cells, q, w->ldk, keys, n_queries, job->n_main);
+    group_sums(type, job, cells, q, keys, n_queries, job->n_main);
     if (tail_scales) {
         const void *key_tails[TTK_KEY_GROUP];
         for (int j = 0; j < TTK_KEY_GROUP; j++) {
             key_tails[j] = (const char *)keys[j] + job->n_main * (int64_t)(type == TTK_I8 ? 1 : sizeof(float));
         }
-        group_sums(type, tails, q + job->n_main, w->ldk, key_tails, n_queries, job->n_tail);
+        group_sums(type, job, tails, q + job->n_main, key_tails, n_queries, job->n_tail);
     }
     for (int h = 0; h < n_queries; h++) {
         __m256 s = end_sums(type, cells + h * GROUP_CELLS);
@@ -338,6 +339,7 @@ TTK_INLINE void value_tile(ttk_dtype type, const value_job *v, int64_t at, int n
     __m256 o[2 * VALUE_QUERIES];
     int64_t all_begin = begin[n_queries - 1]; /* ranges ascend */
     int64_t all_end = end[0] > all_begin ? end[0] : all_begin;
+    attend_fetch_next(v->job, false);
     TTK_UNROLL
     for (int i = 0; i < n_queries * n_vecs; i++) {
         o[i] = _mm256_setzero_ps();

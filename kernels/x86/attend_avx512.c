@@ -81,6 +81,7 @@ TTK_INLINE void tile_scores(const attend_job *job, int64_t i, int n_queries, int
     for (int j = 0; j < TTK_KEY_GROUP; j += TILE_KEYS) {
         __m512 sum[TILE_QUERIES * TILE_KEYS];
         __m128 s[TILE_QUERIES];
+        attend_fetch_next(job, false);
         dot_tile(sum, q, w->ldk, keys + j, n_queries, job->n_main);
         TTK_UNROLL
         for (int h = 0; h < n_queries; h++) {
@@ -191,6 +192,7 @@ TTK_INLINE void value_tile(const attend_job *job, int64_t at, int n_queries, flo
     __m512 o[VALUE_QUERIES * CHUNK_VECS];
     int64_t all_begin = begin[n_queries - 1]; /* ranges ascend */
     int64_t all_end = end[0] > all_begin ? end[0] : all_begin;
+    attend_fetch_next(job, false);
     TTK_UNROLL
     for (int h = 0; h < n_queries; h++) {
         TTK_UNROLL

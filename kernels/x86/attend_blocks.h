@@ -5,6 +5,16 @@
 #define TUTTI_TTK_ATTEND_BLOCKS_H
 #include "ttk_versions.h"
 
+enum { ATTEND_TILE = 4 }; /* queries, about: files below ask for lines ahead once or twice for so many */
+
+/* Lines of keys or values to be asked for ahead of their use, a few at a time: more than the core keeps track of at once would hold it up. */
+typedef struct attend_ahead {
+    int64_t position, end; /* of tokens */
+    int64_t offset, stride, bytes;
+    int64_t at;            /* the next byte of position's */
+    int64_t n_lines;       /* at a time */
+} attend_ahead;
+
 typedef struct attend_job {
     const ttk_attend_args *args;
     ttk_attend_work w;
@@ -13,6 +23,7 @@ typedef struct attend_job {
     bool copies_keys;
     ttk_dtype key_type;     /* of what group_scores gets: keys as they lie in memory, or copies as f32 */
     bool is_latent;         /* values lie within keys */
+    attend_ahead *ahead;
 } attend_job;
 
 /* A block, and what its queries see of it together. */
@@ -58,16 +69,35 @@ static inline const float *attend_scales(const ttk_attend_args *args, int64_t po
     return (const float *)(const void *)((const char *)args->pages[position / TTK_PAGE] + offset) + position % TTK_PAGE;
 }
 
-/* Asks for n elements of positions [begin, end), none beyond the last one seen: pages lie anywhere, so the hardware does not foresee them. */
-static inline void attend_fetch(const ttk_attend_args *args, int64_t begin, int64_t end, int64_t offset, int64_t stride, int64_t n)
+enum { ATTEND_LINE = 64 }; /* bytes of a cache line */
+
+/* Begins with n elements of positions [begin, end), none beyond the last one seen, to be asked for in n_times: pages lie anywhere, so the hardware
+ * does not foresee them. */
+static inline void attend_fetch(const attend_job *job, int64_t begin, int64_t end, int64_t offset, int64_t stride, int64_t n, int64_t n_times)
 {
-    enum { LINE = 64 };
+    const ttk_attend_args *args = job->args;
+    attend_ahead *a = job->ahead;
     int64_t seen = args->last + args->R;
-    int64_t bytes = n * (int64_t)ttk_dtype_bytes(args->kv_type);
-    for (int64_t position = begin; position < (end < seen ? end : seen); position++) {
-        const char *at = attend_element(args, position, offset, stride);
-        for (int64_t i = 0; i < bytes; i += LINE) {
-            _mm_prefetch(at + i, _MM_HINT_T0);
+    a->position = begin;
+    a->end = end < seen ? end : seen;
+    a->offset = offset;
+    a->stride = stride;
+    a->bytes = n * (int64_t)ttk_dtype_bytes(args->kv_type);
+    a->at = 0;
+    int64_t lines = (a->end - begin) * ((a->bytes + ATTEND_LINE - 1) / ATTEND_LINE);
+    a->n_lines = lines / (n_times > 0 ? n_times : 1) + 1;
+}
+
+/* Asks for the next lines; if is_last for all that are left. */
+static inline void attend_fetch_next(const attend_job *job, bool is_last)
+{
+    attend_ahead *a = job->ahead;
+    for (int64_t i = 0; (i < a->n_lines || is_last) && a->position < a->end; i++) {
+        _mm_prefetch(attend_element(job->args, a->position, a->offset, a->stride) + a->at, _MM_HINT_T0);
+        a->at += ATTEND_LINE;
+        if (a->at >= a->bytes) {
+            a->at = 0;
+            a->position++;
         }
     }
 }
@@ -95,6 +125,11 @@ static void attend_scores(const attend_job *job, const attend_block *b)
 {
     const ttk_attend_args *args = job->args;
     const ttk_attend_work *w = &job->w;
+    int64_t n_tiles = (b->query_end - b->query_begin + ATTEND_TILE - 1) / ATTEND_TILE;
+    if (!job->is_latent) { /* faster than the scores go: all values are wanted soon after */
+        int64_t n_groups = (b->end - b->begin + TTK_KEY_GROUP - 1) / TTK_KEY_GROUP;
+        attend_fetch(job, b->start + b->begin, b->start + b->end, args->v_offset, args->v_stride, args->Dv, 2 * n_groups * n_tiles);
+    }
     for (int64_t slot = b->begin / TTK_KEY_GROUP * TTK_KEY_GROUP; slot < b->end; slot += TTK_KEY_GROUP) {
         const void *keys[TTK_KEY_GROUP];
         int64_t begin = slot > b->begin ? slot : b->begin;
@@ -115,11 +150,9 @@ static void attend_scores(const attend_job *job, const attend_block *b)
             scales = attend_scales(args, b->start + slot, args->k_scales);
             tail_scales = job->n_tail > 0 ? attend_scales(args, b->start + slot, args->tail_scales) : NULL;
         }
-        if (!job->is_latent) {
-            attend_fetch(args, b->start + begin, b->start + end, args->v_offset, args->v_stride, args->Dv);
-        }
         group_scores(job, b->query_begin, b->query_end, slot, keys, scales, tail_scales);
     }
+    attend_fetch_next(job, true);
 }
 
 /* ---- softmax ---- */
@@ -168,6 +201,8 @@ static void attend_values(const attend_job *job, const attend_block *b, float *p
     const ttk_attend_work *w = &job->w;
     float *to = parts ? parts : w->o;
     int64_t ldo = parts ? job->ldp : w->ldo, n_chunks = w->ldo / TTK_VALUE_CHUNK;
+    int64_t next = b->start + TTK_BLOCK, n_tiles = (b->query_end - b->query_begin + ATTEND_TILE - 1) / ATTEND_TILE;
+    attend_fetch(job, next, next + TTK_BLOCK, args->k_offset, args->k_stride, args->Dk, n_chunks * n_tiles);
     for (int64_t c = 0; c < n_chunks; c++) {
         const void *values[TTK_BLOCK];
         int64_t d = c * TTK_VALUE_CHUNK;
@@ -184,8 +219,6 @@ static void attend_values(const attend_job *job, const attend_block *b, float *p
                 }
             }
         }
-        int64_t next = b->start + TTK_BLOCK;
-        attend_fetch(args, next + c * TTK_BLOCK / n_chunks, next + (c + 1) * TTK_BLOCK / n_chunks, args->k_offset, args->k_stride, args->Dk);
         chunk_values(job, b->query_begin, b->query_end, to + d, ldo, values, in_place ? args->kv_type : TTK_F32);
     }
 }
@@ -239,8 +272,10 @@ static void attend_finish(const attend_job *job, int64_t r, int64_t g)
 static void attend_all(const ttk_attend_args *args)
 {
     attend_job job;
+    attend_ahead ahead = {0};
     int64_t n = args->R * args->G;
     job.args = args;
+    job.ahead = &ahead;
     job.w = ttk_attend_work_cut(args->work, n, args->Dk, args->Dv);
     job.n_main = ttk_round_up(args->Dk - args->k_tail, TTK_LANES);
     job.n_tail = ttk_round_up(args->k_tail, TTK_LANES);
