@@ -1,5 +1,5 @@
-/* act8_blocks.h - the outer loops of products with int8 rows: panels, blocks of segments of a panel, groups of rows. Included by one file per ISA,
- * after its quant_*.h, which then supplies code_lift, rows_of_kind (tiles of rows through a block) and store_row. */
+/* act8_blocks.h - the outer loops of products with int8 rows: panels, blocks of segments of a panel, groups of rows. Included by gemm_act8_avx2.c
+ * after quant_avx2.h, which then supplies code_lift, rows_of_kind (tiles of rows through a block) and store_row. */
 #ifndef TUTTI_TTK_ACT8_BLOCKS_H
 #define TUTTI_TTK_ACT8_BLOCKS_H
 #include "ttk_act8.h"

@@ -50,7 +50,7 @@ static uint64_t word_at(uint64_t key, int64_t i)
 
 /* ---- what a tensor is ---- */
 
-/* The value of a vector, or 0 in *is_matrix_out's place: norms pass rows on, biases add nothing. */
+/* The value of a vector: norms pass rows on, biases add nothing. *is_random_out: the tensor is random instead. */
 static float constant_of(tt_role role, bool *is_random_out)
 {
     *is_random_out = false;
