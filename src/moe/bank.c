@@ -49,6 +49,14 @@ static tt_status load_experts(tt_moe *moe, tt_load_params *load, int64_t layer)
     const tt_placement *placement = moe->placement;
     const int32_t *expert = placement->expert_of_slot +
                             (layer * placement->n_groups + moe->role->group_id) * moe->n_slots;
+    size_t bytes = 0;
+    for (int64_t s = 0; s < moe->n_slots; s++) {
+        bytes += expert[s] >= 0 ? tti_ffn_packed_bytes(load, &tti_ffn_expert, layer, expert[s], &moe->part) : 0;
+    }
+    if (bytes > 0) {
+        TT_TRY(tt_arena_init(&l->experts, "experts", bytes, load->node));
+    }
+    load->arena = bytes > 0 ? &l->experts : NULL;
     for (int64_t s = 0; s < moe->n_slots; s++) {
         if (expert[s] >= 0) {
             if (s + 1 < moe->n_slots && expert[s + 1] >= 0) {
@@ -77,6 +85,7 @@ static tt_status load_layers(tt_moe *moe, tt_load_params *load)
         }
     }
     load->alone = false;
+    load->arena = NULL;
     return st;
 }
 
@@ -366,6 +375,7 @@ void tt_moe_destroy(tt_moe **moe_ptr)
             tt_ffn_fini(&layer->slot[s]);
         }
         free(layer->slot);
+        tt_arena_fini(&layer->experts);
     }
     free(moe->layer);
     free(moe->flight);

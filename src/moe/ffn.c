@@ -75,6 +75,23 @@ void tti_ffn_will_need(const tt_load_params *load, const tti_ffn_roles *roles, i
     tt_load_will_need(load, &down, columns->h_begin, columns->h_end - columns->h_begin);
 }
 
+size_t tti_ffn_packed_bytes(const tt_load_params *load, const tti_ffn_roles *roles, int64_t layer, int64_t expert, const tti_ffn_columns *columns)
+{
+    const struct {
+        tt_role role;
+        int64_t n_rows;
+    } part[] = {{roles->gate, columns->f_end - columns->f_begin}, {roles->up, columns->f_end - columns->f_begin}, {roles->down, columns->h_end - columns->h_begin}};
+    tt_arena count = {0};
+    for (size_t i = 0; i < sizeof(part) / sizeof(part[0]); i++) {
+        const tt_tensor tensor = tt_model_tensor(load->model, part[i].role, layer, expert);
+        if (tensor.name) {
+            const ttk_format format = tt_load_format(load->weights, &tensor);
+            tt_arena_alloc(&count, ttk_packed_bytes(&format, part[i].n_rows, tensor.cols));
+        }
+    }
+    return count.used_bytes;
+}
+
 uint64_t tti_ffn_bytes(const tt_ffn *ffn)
 {
     return tt_linear_bytes(&ffn->gate) + tt_linear_bytes(&ffn->up) + tt_linear_bytes(&ffn->down);

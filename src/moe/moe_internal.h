@@ -19,6 +19,7 @@ typedef struct tti_moe_layer {
     tt_ffn shared;       /* attention ranks; F = 0 if the model has none */
     tt_linear shared_router; /* [1][H]; N = 0 if the shared expert counts whole */
     tt_ffn *slot;        /* slot[n_slots]: this rank's column part of each expert; empty slots have F = 0 */
+    tt_arena experts;    /* their packed matrices, side by side, so that they lie in huge pages: one alone may be too small for that */
 } tti_moe_layer;
 
 /* The shared expert runs in pieces while rows fly: pieces of gate and up, then pieces of down. */
@@ -106,6 +107,8 @@ extern const tti_ffn_roles tti_ffn_dense, tti_ffn_shared, tti_ffn_expert;
 tt_status tti_ffn_load(tt_load_params *load, const tti_ffn_roles *roles, int64_t layer, int64_t expert, const tti_ffn_columns *columns, tt_ffn *ffn);
 /* Tells the system that they will be loaded soon. */
 void tti_ffn_will_need(const tt_load_params *load, const tti_ffn_roles *roles, int64_t layer, int64_t expert, const tti_ffn_columns *columns);
+/* Bytes of those columns' packed matrices. */
+size_t tti_ffn_packed_bytes(const tt_load_params *load, const tti_ffn_roles *roles, int64_t layer, int64_t expert, const tti_ffn_columns *columns);
 /* Bytes that one pass through it reads. */
 uint64_t tti_ffn_bytes(const tt_ffn *ffn);
 /* Columns [panel_begin, panel_end) (in panels of this part) of inner[T][ld]; up[T][ld] is work. x[T]. */
