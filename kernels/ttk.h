@@ -58,7 +58,10 @@ typedef struct ttk_format {
     int32_t super;    /* groups per super scale; 0 = none */
 } ttk_format;
 /* Bytes of one unpacked code: 4, 2, else 1 (a nibble has a byte of its own when unpacked). */
-TTK_API size_t ttk_dtype_bytes(ttk_dtype type);
+static inline size_t ttk_dtype_bytes(ttk_dtype type)
+{
+    return type == TTK_F32 ? sizeof(float) : type == TTK_BF16 || type == TTK_F16 ? sizeof(uint16_t) : 1;
+}
 static inline bool ttk_format_is_plain(const ttk_format *format)
 {
     return format->code <= TTK_F16;

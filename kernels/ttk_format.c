@@ -5,19 +5,6 @@
 
 enum { LINE_BYTES = 64 };
 
-size_t ttk_dtype_bytes(ttk_dtype type)
-{
-    switch (type) {
-    case TTK_F32:
-        return sizeof(float);
-    case TTK_BF16:
-    case TTK_F16:
-        return sizeof(uint16_t);
-    default:
-        return 1;
-    }
-}
-
 static size_t round_to_line(size_t bytes)
 {
     return (bytes + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES;

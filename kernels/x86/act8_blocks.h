@@ -1,149 +1,222 @@
-/* act8_blocks.h - the outer loops of products with int8 rows: panels, blocks of segments of a panel, groups of rows. Included by gemm_act8_avx2.c
- * after quant_avx2.h, which then supplies code_lift, rows_of_kind (tiles of rows through a block) and store_row. */
+/* act8_blocks.h - what the x86 versions of products with int8 rows share: a panel goes through in blocks of segments, whose scales, shifts and, if
+ * wanted, bytes of codes are made ready once for all rows. Included after the ISA's quant header, which supplies load_panel_numbers and store_quad. */
 #ifndef TUTTI_TTK_ACT8_BLOCKS_H
 #define TUTTI_TTK_ACT8_BLOCKS_H
 #include "ttk_act8.h"
 
-enum {
-    /* Ahead in a stream of weights: beyond a whole block, whose scales are read before its codes. */
-    PREFETCH_BYTES = 12288,
-    BLOCK_SEGMENTS = 8, /* of 32 inputs: with bytes 8 KiB of codes, which stay in the L1 cache for all tiles */
-    GROUP_ROWS = 32     /* rows whose sums wait together: 4 KiB */
-};
+enum { BLOCK_SEGMENTS = 8 /* of 32 inputs: as bytes 8 KiB, which stay in the L1 cache for all tiles */ };
 
-/* Keeps the compiler from carrying sums of rows in registers from segment to segment, which are wanted for the sums of codes. */
-#define LET_GO() __asm__ volatile("" ::: "memory")
-
-TTK_INLINE void prefetch_ahead(const unsigned char *at)
-{
-    _mm_prefetch((const char *)at + PREFETCH_BYTES, _MM_HINT_T0);
-}
+/* What the columns of a segment add besides the product of codes. */
+typedef enum act8_kind { KIND_PLAIN, KIND_ZERO, KIND_OFFSET } act8_kind;
 
 /* Some segments of a panel. */
 typedef struct block {
-    float scale[BLOCK_SEGMENTS][TTK_PANEL], offset[BLOCK_SEGMENTS][TTK_PANEL];
-    float lift[BLOCK_SEGMENTS][TTK_PANEL]; /* times a row's sum: to be added to the sum of products */
-    const unsigned char *codes[BLOCK_SEGMENTS];
-    int64_t at[BLOCK_SEGMENTS]; /* the first input */
-    int n_k[BLOCK_SEGMENTS];
-    int n;
+    float scale[BLOCK_SEGMENTS][TTK_PANEL];
+    float shift[BLOCK_SEGMENTS][TTK_PANEL]; /* offsets; or zeros, to be taken off the codes */
+    const unsigned char *codes[BLOCK_SEGMENTS]; /* where they lie; or bytes[s][segment / QUAD][TTK_PLANE_BYTES] that were made of them */
+    const unsigned char *ahead[BLOCK_SEGMENTS]; /* what the next block reads for its segment s */
+    unsigned char bytes[BLOCK_SEGMENTS][TTK_ACT_GROUP * TTK_PANEL];
+    int64_t at; /* the first input */
+    int n;      /* segments */
 } block;
 
 typedef struct job {
     const ttk_format *format;
     ttk_quant_shape shape;
-    int64_t segment; /* inputs */
-    const void *rows;
+    int64_t segment;     /* inputs */
+    int64_t per_group;   /* segments */
+    size_t code_bytes;   /* of a segment */
+    size_t segment_bytes; /* of a panel, with its part of the scales */
+    const unsigned char *rows;
     size_t stride;
-    float (*acc)[TTK_PANEL]; /* acc[GROUP_ROWS] */
 } job;
 
-/* By what the number of a code is larger than the byte that the ISA's products take for it. */
-TTK_INLINE float code_lift(ttk_dtype code);
-/* M rows of w->acc += their products with a block, for one kind of format. */
-TTK_INLINE void rows_of_kind(ttk_dtype code, bool is_lifted, bool has_offset, const job *w, const block *b, int64_t M);
-/* y[j] = acc[j], j < n, n <= TTK_PANEL or more, which counts as that. */
-static void store_row(float *y, const float *acc, int64_t n);
-
-TTK_INLINE void rows_of_code(ttk_dtype code, const job *w, const block *b, int64_t M)
+static inline job job_of(const ttk_format *format, const void *rows, size_t stride, int64_t K)
 {
-    const bool is_lifted = code_lift(code) != 0.0f || w->format->shift == TTK_SHIFT_ZERO;
-    if (w->format->shift == TTK_SHIFT_OFFSET) {
-        rows_of_kind(code, code_lift(code) != 0.0f, true, w, b, M);
-    } else if (is_lifted) {
-        rows_of_kind(code, true, false, w, b, M);
-    } else {
-        rows_of_kind(code, false, false, w, b, M);
+    job w = {.format = format, .shape = ttk_quant_shape_of(format, K), .segment = ttk_act8_segment(format, K), .rows = rows, .stride = stride};
+    w.per_group = (w.shape.group + w.segment - 1) / w.segment;
+    w.code_bytes = ttk_quant_code_bytes(format->code, w.segment);
+    w.segment_bytes = K > 0 ? w.code_bytes + w.shape.header / (size_t)(w.shape.run * w.per_group) : 0;
+    return w;
+}
+
+static inline act8_kind act8_kind_of(const ttk_format *format)
+{
+    return format->shift == TTK_SHIFT_OFFSET ? KIND_OFFSET : format->shift == TTK_SHIFT_ZERO ? KIND_ZERO : KIND_PLAIN;
+}
+
+TTK_INLINE void fetch(const unsigned char *from, size_t bytes)
+{
+    for (size_t line = 0; line < bytes; line += TTK_LINE_BYTES) {
+        _mm_prefetch((const char *)from + line, _MM_HINT_T1);
     }
 }
 
-static void rows_by_block(const job *w, const block *b, int64_t M)
+/* The number of the segment that begins with input `at`. */
+TTK_INLINE int64_t segment_at(const job *w, int64_t at)
 {
-    switch (w->format->code) {
+    return w->segment == TTK_ACT_GROUP ? at / TTK_ACT_GROUP : at / TTK_HALF_GROUP;
+}
+
+/* The walk over the segments of a panel: what lies where for the next one. */
+typedef struct walk {
+    const unsigned char *run;   /* where its run begins */
+    const unsigned char *scale, *codes;
+    int64_t in_group, in_run;   /* its number in its group, and that of the group in its run */
+    int64_t at;                 /* its first input */
+} walk;
+
+/* The run that begins with input `at`. */
+static inline void walk_into(const job *w, walk *to, const unsigned char *run, int64_t at)
+{
+    const int64_t groups_left = w->shape.G - at / w->shape.group;
+    to->run = run;
+    to->scale = run + w->shape.super;
+    to->codes = run + (groups_left < w->shape.run ? ttk_quant_header(&w->shape, groups_left) : w->shape.header);
+    to->in_group = to->in_run = 0;
+    to->at = at;
+}
+
+static inline walk walk_of(const job *w, const unsigned char *panel)
+{
+    walk to = {0};
+    if (w->shape.K > 0) {
+        walk_into(w, &to, panel, 0);
+    }
+    return to;
+}
+
+TTK_INLINE void walk_on(const job *w, walk *to)
+{
+    to->at += w->segment;
+    to->codes += w->code_bytes;
+    if (++to->in_group < w->per_group) {
+        return;
+    }
+    to->in_group = 0;
+    to->scale += w->shape.scale + w->shape.shift;
+    if (++to->in_run == w->shape.run) {
+        walk_into(w, to, to->run + w->shape.run_bytes, to->at);
+    }
+}
+
+/* Where the parts of the segments of a block lie. */
+typedef struct block_places {
+    const unsigned char *codes[BLOCK_SEGMENTS], *scale[BLOCK_SEGMENTS], *super[BLOCK_SEGMENTS];
+    int64_t last_n_k; /* inputs of the last one */
+} block_places;
+
+/* The next segments of the panel, and what the block after them will read. */
+TTK_INLINE void find_segments(const job *w, walk *from, block *b, block_places *at)
+{
+    walk here = *from;
+    const int64_t K = w->shape.K;
+    const size_t ahead = BLOCK_SEGMENTS * w->segment_bytes;
+    int s = 0;
+    b->at = here.at;
+    for (; s < BLOCK_SEGMENTS && here.at < K; s++) {
+        at->codes[s] = here.codes;
+        at->scale[s] = here.scale;
+        at->super[s] = here.run;
+        b->ahead[s] = here.codes + ahead;
+        walk_on(w, &here);
+    }
+    at->last_n_k = here.at <= K ? w->segment : K - (here.at - w->segment);
+    b->n = s;
+    *from = here;
+}
+
+/* to[n][TTK_PANEL] = numbers of a type. */
+TTK_INLINE void fill_type(ttk_dtype type, float (*to)[TTK_PANEL], const unsigned char *const *from, size_t offset, int n)
+{
+    for (int s = 0; s < n; s++) {
+        load_panel_numbers(type, from[s] + offset, to[s]);
+    }
+}
+
+static void fill_numbers(ttk_dtype type, float (*to)[TTK_PANEL], const unsigned char *const *from, size_t offset, int n)
+{
+    switch (type) {
+    case TTK_F32:
+        fill_type(TTK_F32, to, from, offset, n);
+        break;
+    case TTK_BF16:
+        fill_type(TTK_BF16, to, from, offset, n);
+        break;
+    case TTK_F16:
+        fill_type(TTK_F16, to, from, offset, n);
+        break;
     case TTK_I8:
-        rows_of_code(TTK_I8, w, b, M);
+        fill_type(TTK_I8, to, from, offset, n);
         break;
-    case TTK_U8:
-        rows_of_code(TTK_U8, w, b, M);
-        break;
-    case TTK_I4:
-        rows_of_code(TTK_I4, w, b, M);
-        break;
-    case TTK_U4:
-        rows_of_code(TTK_U4, w, b, M);
-        break;
-    case TTK_I6:
-        rows_of_code(TTK_I6, w, b, M);
+    case TTK_E8M0:
+        fill_type(TTK_E8M0, to, from, offset, n);
         break;
     default:
-        rows_of_code(TTK_E2M1, w, b, M);
+        fill_type(TTK_U8, to, from, offset, n);
         break;
     }
 }
 
-/* What the bytes of a group must be lifted by. */
-static void load_lift(const ttk_format *format, const unsigned char *zero, float *lift)
+/* numbers[n][TTK_PANEL] *= sign times the f16 of the super groups. */
+static void times_super(float (*numbers)[TTK_PANEL], const unsigned char *const *from, size_t offset, int n, float sign)
 {
-    const float own = code_lift(format->code), unit = 1.0f / ttk_act8_factor(format->code);
-    for (int j = 0; j < TTK_PANEL; j++) {
-        lift[j] = own - (format->shift == TTK_SHIFT_ZERO ? (float)zero[j] * unit : 0.0f);
+    float super[TTK_PANEL];
+    for (int s = 0; s < n; s++) {
+        load_panel_numbers(TTK_F16, from[s] + offset, super);
+        for (int j = 0; j < TTK_PANEL; j++) {
+            numbers[s][j] *= super[j] * sign;
+        }
     }
 }
 
-/* The next segments of the panel, from input *k of the group at `place` on. */
-static void fill_block(const job *w, const unsigned char *panel, ttk_quant_place *place, int64_t *k, block *b)
+static void times(float (*numbers)[TTK_PANEL], int n, float factor)
+{
+    for (int s = 0; s < n; s++) {
+        for (int j = 0; j < TTK_PANEL; j++) {
+            numbers[s][j] *= factor;
+        }
+    }
+}
+
+/* The scales and shifts of segments. */
+static void fill_factors(const job *w, const block_places *at, block *b)
 {
     const ttk_format *format = w->format;
-    for (b->n = 0; b->n < BLOCK_SEGMENTS && place->g < w->shape.G; b->n++) {
-        const int s = b->n;
-        if (*k == 0 || s == 0) {
-            group_factors(format, panel, place, b->scale[s], b->offset[s]);
-            if (format->code == TTK_E2M1) {
-                for (int j = 0; j < TTK_PANEL; j++) {
-                    b->scale[s][j] *= ttk_act8_factor(TTK_E2M1);
-                }
-            }
-            load_lift(format, panel + place->shift, b->lift[s]);
-        } else {
-            memcpy(b->scale[s], b->scale[s - 1], sizeof(b->scale[s]));
-            memcpy(b->offset[s], b->offset[s - 1], sizeof(b->offset[s]));
-            memcpy(b->lift[s], b->lift[s - 1], sizeof(b->lift[s]));
+    fill_numbers(format->scale, b->scale, at->scale, 0, b->n);
+    if (format->super > 0) {
+        times_super(b->scale, at->super, 0, b->n, 1.0f);
+    }
+    if (format->code == TTK_E2M1) {
+        times(b->scale, b->n, ttk_act8_factor(TTK_E2M1));
+    }
+    if (format->shift == TTK_SHIFT_OFFSET) {
+        fill_numbers(format->scale, b->shift, at->scale, w->shape.scale, b->n);
+        if (format->super > 0) {
+            times_super(b->shift, at->super, TTK_SUPER_BYTES, b->n, -1.0f);
         }
-        const int64_t left = place->n_k - *k;
-        b->at[s] = place->g * w->shape.group + *k;
-        b->n_k[s] = (int)(left < w->segment ? left : w->segment);
-        b->codes[s] = panel + place->codes + ttk_quant_code_bytes(format->code, *k);
-        *k += w->segment;
-        if (*k >= place->n_k) {
-            *k = 0;
-            ttk_quant_advance(&w->shape, place);
+    } else if (format->shift == TTK_SHIFT_ZERO) {
+        fill_type(TTK_U8, b->shift, at->scale, w->shape.scale, b->n);
+        if (format->code == TTK_E2M1) {
+            times(b->shift, b->n, 1.0f / ttk_act8_factor(TTK_E2M1));
         }
     }
 }
 
-TTK_INLINE void act8_product(float *y, int64_t ldy, const void *rows, size_t stride, const ttk_format *format, const void *panels,
-                             int64_t M, int64_t N, int64_t K)
+/* to[segment / QUAD][TTK_PLANE_BYTES] of n_k inputs; the rest is 0. */
+TTK_INLINE void unpack_code(ttk_dtype code, way w, unsigned char *to, const unsigned char *codes, int64_t n_k, int64_t segment)
 {
-    const size_t panel_bytes = ttk_panel_bytes(format, K);
-    float acc[GROUP_ROWS][TTK_PANEL] __attribute__((aligned(TTK_LINE_BYTES)));
-    block b __attribute__((aligned(TTK_LINE_BYTES)));
-    job w = {format, ttk_quant_shape_of(format, K), ttk_act8_segment(format, K), rows, stride, acc};
-    for (int64_t n = 0; n < N; n += TTK_PANEL) {
-        const unsigned char *panel = (const unsigned char *)panels + (size_t)(n / TTK_PANEL) * panel_bytes;
-        for (int64_t m = 0; m < M; m += GROUP_ROWS) {
-            const int64_t n_rows = M - m < GROUP_ROWS ? M - m : GROUP_ROWS;
-            ttk_quant_place place = ttk_quant_place_of(&w.shape, 0);
-            int64_t k = 0;
-            w.rows = (const unsigned char *)rows + (size_t)m * stride;
-            memset(acc, 0, (size_t)n_rows * sizeof(acc[0]));
-            while (place.g < w.shape.G) {
-                fill_block(&w, panel, &place, &k, &b);
-                rows_by_block(&w, &b, n_rows);
-            }
-            for (int64_t r = 0; r < n_rows; r++) {
-                store_row(y + (m + r) * ldy + n, acc[r], N - n);
-            }
+    const int unit = (int)ttk_quant_unit(code);
+    const int64_t unit_bytes = (int64_t)ttk_quant_code_bytes(code, unit);
+    int64_t k = 0;
+    for (; k < n_k; k += unit, codes += unit_bytes) {
+        TTK_UNROLL
+        for (int q = 0; q < unit / QUAD; q++, to += TTK_PLANE_BYTES) {
+            store_quad(to, code, w, codes, q);
         }
+    }
+    for (; k < segment; k += QUAD, to += TTK_PLANE_BYTES) {
+        memset(to, 0, TTK_PLANE_BYTES);
     }
 }
 

@@ -28,7 +28,7 @@ typedef struct pipeline {
     const tiling *tiles;
     float (*acc)[TTK_PANEL]; /* acc[tiles->n * AMX_ROWS] */
     int steps;               /* of a tile */
-    int64_t tile_bytes;      /* of a segment, which it fetches for the next block */
+    size_t filled, tile_bytes; /* of a segment: fetched for the next block while this one is made ready, and by each tile */
     float scale[2][BLOCK_SEGMENTS][AMX_ROWS] __attribute__((aligned(TTK_LINE_BYTES))); /* of the rows, by the tile's parity */
     segment_sums sums[2][STEP_SEGMENTS] __attribute__((aligned(TTK_LINE_BYTES)));      /* by the step's */
 } pipeline;
@@ -57,7 +57,7 @@ TTK_INLINE void multiply(pipeline *p, int64_t step, int i)
     const unsigned char *codes = p->b->codes[s];
     const unsigned char *rows = w->rows + (size_t)p->tiles->row[tile] * w->stride + p->b->at + s * TTK_ACT_GROUP;
     int32_t(*sums)[TTK_PANEL] = p->sums[step % 2][i];
-    fetch(p->b->ahead[s] + w->fill_bytes + tile * p->tile_bytes, p->tile_bytes);
+    fetch(p->b->ahead[s] + p->filled + (size_t)tile * p->tile_bytes, p->tile_bytes);
     if (i % 2 == 0) {
         AMX_ZERO(0);
         AMX_ZERO(1);
@@ -160,16 +160,16 @@ static void group_by_panel(float *y, int64_t ldy, const job *w, const unsigned c
     float acc[GROUP_ROWS][TTK_PANEL] __attribute__((aligned(TTK_LINE_BYTES)));
     block b __attribute__((aligned(TTK_LINE_BYTES)));
     pipeline p;
-    ttk_quant_place place = ttk_quant_place_of(&w->shape, 0);
-    int64_t k = 0;
+    walk at = walk_of(w, panel);
     memset(acc, 0, (size_t)(tiles->n * AMX_ROWS) * sizeof(acc[0]));
     p.w = w;
     p.b = &b;
     p.tiles = tiles;
     p.acc = acc;
-    p.tile_bytes = (w->segment_bytes - w->fill_bytes + tiles->n - 1) / tiles->n;
-    while (place.g < w->shape.G) {
-        fill_block(true, w, panel, &place, &k, &b);
+    p.filled = fill_bytes(w, tiles->n * tiles->height);
+    p.tile_bytes = (w->segment_bytes - p.filled) / (size_t)tiles->n + 1;
+    while (at.at < w->shape.K) {
+        fill_block(true, w, &at, p.filled, &b);
         p.steps = (b.n + STEP_SEGMENTS - 1) / STEP_SEGMENTS;
         rows_by_block(&p);
     }
@@ -193,7 +193,7 @@ static void configure(int64_t height)
 void ttk_gemm_act8_amx(float *y, int64_t ldy, const void *rows, size_t stride, const ttk_format *format, const void *panels,
                        int64_t M, int64_t N, int64_t K)
 {
-    job w = job_of(format, rows, stride, M, K);
+    job w = job_of(format, rows, stride, K);
     if (M < LEAST_ROWS || w.segment != TTK_ACT_GROUP || format->code == TTK_U8 || act8_kind_of(format) != KIND_PLAIN || stride > LARGEST_STRIDE) {
         ttk_gemm_act8_vnni(y, ldy, rows, stride, format, panels, M, N, K);
         return;

@@ -1,201 +1,378 @@
 /* gemm_act8_avx2.c - product of int8 rows with packed quantised weights.
  *
  * A quad of codes (4 k of 8 outputs) and the same 4 k of a row, repeated, give 16 sums of two products by vpmaddubsw, whose first
- * operand is unsigned. Nibbles, six bits and E2M1 are taken without their bias, which is put right by the row's sum: 8 sums of nibbles, or 2 of the
- * others, fit in 16 bits. Signed bytes give their size, and their sign to the row. All of this is exact, so it has the bits of any other order.
- * A block of segments of a panel has its scales made once for all rows; then tiles go through it, straight from the codes, or, where
- * many rows share what unpacking costs, as act8_many_avx2.h has it. */
+ * operand is unsigned. Nibbles, six bits and E2M1 are taken without their bias; the sums begin with what puts that right, the bias times the sum of
+ * the row's codes. 8 sums of nibbles, or 2 of the others, fit in 16 bits. Signed bytes give their size, and their sign to the row. All of this is
+ * exact, so it has the bits of any other order. Tiles of up to 4 rows go through a block of segments straight from the packed codes, or, where many
+ * rows share what unpacking costs, from bytes that were made of them. */
 #include "quant_avx2.h"
 #include "act8_blocks.h"
 #include "ttk_versions.h"
 
 enum {
-    TILE_ROWS = 4,
-    UNPACK_ROWS = 12 /* from here on nibbles are unpacked once for all rows */
+    TILE_ROWS = 4,   /* by 2 registers: 8 sums, 4 quads of rows, 2 of weights */
+    GROUP_ROWS = 32, /* rows whose sums wait together: 4 KiB */
+    UNPACK_ROWS = 9  /* from here on codes are unpacked once for all rows */
 };
 
-/* sum += p, where it stands: the compiler would move registers about, and the number of instructions is what limits these loops. */
-#define ADD16(sum, p) __asm__("vpaddw %1, %0, %0" : "+x"(sum) : "x"(p))
-#define ADD32(sum, p) __asm__("vpaddd %1, %0, %0" : "+x"(sum) : "x"(p))
+/* Keeps the compiler from carrying anything but the sums in registers from segment to segment. */
+#define LET_GO() __asm__ volatile("" ::: "memory")
 
-TTK_INLINE float code_lift(ttk_dtype code)
+/* What the products of codes need. */
+typedef enum code_form {
+    FORM_NIBBLE, /* unsigned, below 16 */
+    FORM_SMALL,  /* unsigned, below 64 */
+    FORM_SIGNED
+} code_form;
+
+TTK_INLINE code_form form_of(ttk_dtype code)
 {
-    return code == TTK_U8 ? 128.0f : code == TTK_I4 ? -8.0f : code == TTK_I6 ? -32.0f : code == TTK_E2M1 ? -12.0f : 0.0f;
+    return code == TTK_I4 || code == TTK_U4 ? FORM_NIBBLE : code == TTK_I8 || code == TTK_U8 ? FORM_SIGNED : FORM_SMALL;
 }
 
-TTK_INLINE bool is_signed(ttk_dtype code)
+/* By what the number of a code is larger than the byte that the products take for it. */
+TTK_INLINE int code_lift(ttk_dtype code)
 {
-    return code == TTK_I8 || code == TTK_U8;
+    return code == TTK_U8 ? 128 : code == TTK_I4 ? -8 : code == TTK_I6 ? -32 : code == TTK_E2M1 ? -12 : 0;
 }
 
-/* Whole numbers: signed bytes for I8 and U8 (less 128), else unsigned. */
-TTK_INLINE __m256i quad_codes(ttk_dtype code, const unsigned char *unit, int q, int h)
+/* How codes are taken: straight from where they lie, all segments being full; or from bytes of their form. */
+typedef enum source { PACKED, UNPACKED } source;
+
+/* What a row brings to each segment of a block. */
+typedef struct row_factors {
+    float scale[BLOCK_SEGMENTS];
+    float shift[BLOCK_SEGMENTS];   /* the sum of its codes, times the scale for offsets */
+    int32_t begin[BLOCK_SEGMENTS]; /* of its sums: in 32 bits, or for nibbles in twice 16 */
+    const int8_t *code;            /* the first input of the block */
+} row_factors;
+
+TTK_INLINE void load_row_factors(code_form form, act8_kind kind, const job *w, const block *b, int64_t m, row_factors *f)
 {
-    switch (code) {
-    case TTK_I4:
-        return quad_bytes(TTK_U4, WAY_WHOLE, unit, q, h);
-    case TTK_I6:
-    case TTK_E2M1:
-        return quad_bytes(code, WAY_ZERO, unit, q, h);
-    case TTK_U8:
-        return quad_bytes(TTK_I8, WAY_ZERO, unit, q, h);
-    default:
-        return quad_bytes(code, WAY_WHOLE, unit, q, h);
+    const ttk_act8_row row = ttk_act8_row_at(w->rows, w->stride, m, w->shape.K);
+    const float *from = row.scale + b->at / TTK_ACT_GROUP;
+    const __m256i mask = vec_mask(b->n);
+    const int lift = code_lift(w->format->code);
+    __m256 scale;
+    if (w->segment == TTK_ACT_GROUP) {
+        scale = _mm256_maskload_ps(from, mask);
+    } else { /* two segments each */
+        scale = _mm256_permutevar8x32_ps(_mm256_maskload_ps(from, vec_mask((b->n + 1) / 2)), _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3));
     }
+    const __m256 sum = _mm256_maskload_ps(ttk_act8_sums(row, w->segment) + segment_at(w, b->at), mask);
+    __m256i begin = _mm256_mullo_epi32(_mm256_cvtps_epi32(sum), _mm256_set1_epi32(form == FORM_NIBBLE ? lift / 2 : lift));
+    if (form == FORM_NIBBLE) { /* half of it each; as codes are below 16 and 8 pairs of them are added, both end within 16 bits */
+        begin = _mm256_or_si256(_mm256_slli_epi32(begin, 16), _mm256_and_si256(begin, _mm256_set1_epi32(0xffff)));
+    }
+    f->code = row.code + b->at;
+    _mm256_storeu_ps(f->scale, scale);
+    _mm256_storeu_ps(f->shift, kind == KIND_OFFSET ? _mm256_mul_ps(scale, sum) : sum);
+    _mm256_storeu_si256((__m256i *)(void *)f->begin, begin);
 }
 
-#include "act8_many_avx2.h"
-
-/* 16 sums of two products. */
-TTK_INLINE __m256i products(ttk_dtype code, __m256i w, __m256i size, __m256i x)
+/* Register h of quad q of a segment, in the code's form. */
+TTK_INLINE __m256i quad_codes(ttk_dtype code, source from, const unsigned char *codes, int q, int h)
 {
-    return is_signed(code) ? _mm256_maddubs_epi16(size, _mm256_sign_epi8(x, w)) : _mm256_maddubs_epi16(w, x);
+    if (from == UNPACKED) {
+        return quad_bytes(TTK_I8, WAY_WHOLE, codes + q * TTK_PLANE_BYTES, 0, h);
+    }
+    const int unit = (int)ttk_quant_unit(code), quads = unit / QUAD;
+    codes += q / quads * (int)ttk_quant_code_bytes(code, unit);
+    return quad_bytes(code == TTK_U8 ? TTK_I8 : code, code == TTK_I8 ? WAY_WHOLE : WAY_ZERO, codes, q % quads, h);
 }
 
-/* sum[rows * vecs] of one segment from register j of the panel on: 16-bit pairs for nibbles, else 32 bits. */
-TTK_INLINE void segment_sums(ttk_dtype code, __m256i *sum, const unsigned char *codes, int n_k, const int8_t *const *x, int j,
-                             int rows, int vecs, bool is_first)
+/* sum += products with a row's quad, 16 bits each. In place: the compiler would move registers about, and the number of instructions is what limits
+ * these loops. */
+TTK_INLINE void add_nibbles(__m256i *sum, __m256i w, __m256i x)
 {
-    const int unit = (int)ttk_quant_unit(code);
-    const int64_t unit_bytes = (int64_t)ttk_quant_code_bytes(code, unit);
-    const bool is_nibble = code == TTK_I4 || code == TTK_U4;
+    __m256i p;
+    __asm__("vpmaddubsw %3, %2, %1\n\tvpaddw %1, %0, %0" : "+x"(*sum), "=&x"(p) : "x"(w), "x"(x));
+}
+
+/* The same in 32 bits, of signed bytes of this size. */
+TTK_INLINE void add_signed(__m256i *sum, __m256i w, __m256i size, __m256i x, __m256i ones)
+{
+    __m256i p;
+    __asm__("vpsignb %2, %4, %1\n\tvpmaddubsw %1, %3, %1\n\tvpmaddwd %5, %1, %1\n\tvpaddd %1, %0, %0"
+            : "+x"(*sum), "=&x"(p)
+            : "xm"(w), "x"(size), "x"(x), "x"(ones));
+}
+
+/* The same of two quads of unsigned bytes below 64. */
+TTK_INLINE void add_small(__m256i *sum, const __m256i *w, const __m256i *x, __m256i ones)
+{
+    const __m256i p = _mm256_add_epi16(_mm256_maddubs_epi16(w[0], x[0]), _mm256_maddubs_epi16(w[1], x[1]));
+    *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(p, ones));
+}
+
+/* sum[rows * vecs] += those of one segment from register j of the panel on. */
+TTK_INLINE void segment_sums(code_form form, ttk_dtype code, source from, __m256i *sum, const unsigned char *codes, const int8_t *const *x, int quads,
+                             int j, int rows, int vecs)
+{
     const __m256i ones = _mm256_set1_epi16(1);
-    const int pair = code == TTK_I6 || code == TTK_E2M1 ? 2 : 1; /* quads whose products are added in 16 bits */
+    const int pair = form == FORM_SMALL ? 2 : 1;
     TTK_UNROLL
-    for (int i = 0; i < rows * vecs; i++) {
-        sum[i] = _mm256_setzero_si256();
-    }
-    for (int k = 0; k < n_k; k += unit, codes += unit_bytes) {
-        if (is_first) {
-            TTK_UNROLL
-            for (int64_t line = 0; line < unit_bytes; line += TTK_LINE_BYTES) {
-                prefetch_ahead(codes + line);
-            }
+    for (int q = 0; q < quads; q += pair) {
+        __m256i w[BLOCKS][2];
+        TTK_UNROLL
+        for (int i = 0; i < vecs * pair; i++) {
+            w[i / pair][i % pair] = quad_codes(code, from, codes, q + i % pair, j + i / pair);
         }
         TTK_UNROLL
-        for (int q = 0; q < unit / QUAD; q += pair) {
-            __m256i x_q[TILE_ROWS][2];
+        for (int r = 0; r < rows; r++) {
+            __m256i x_q[2];
             TTK_UNROLL
-            for (int i = 0; i < rows * pair; i++) {
+            for (int i = 0; i < pair; i++) {
                 int32_t four;
-                memcpy(&four, x[i / pair] + k + (q + i % pair) * QUAD, sizeof(four));
-                x_q[i / pair][i % pair] = _mm256_set1_epi32(four);
+                memcpy(&four, x[r] + (q + i) * QUAD, sizeof(four));
+                x_q[i] = _mm256_set1_epi32(four);
             }
             TTK_UNROLL
-            for (int h = 0; h < vecs; h++) { /* one register's weights at a time */
-                __m256i w[2], size[2];
-                TTK_UNROLL
-                for (int i = 0; i < pair; i++) {
-                    w[i] = quad_codes(code, codes, q + i, j + h);
-                    size[i] = is_signed(code) ? _mm256_abs_epi8(w[i]) : w[i];
-                }
-                TTK_UNROLL
-                for (int r = 0; r < rows; r++) {
-                    __m256i p = products(code, w[0], size[0], x_q[r][0]);
-                    if (pair == 2) {
-                        p = _mm256_add_epi16(p, products(code, w[1], size[1], x_q[r][1]));
-                    }
-                    if (is_nibble) {
-                        ADD16(sum[r * vecs + h], p);
-                    } else {
-                        ADD32(sum[r * vecs + h], _mm256_madd_epi16(p, ones));
-                    }
+            for (int h = 0; h < vecs; h++) {
+                if (form == FORM_NIBBLE) {
+                    add_nibbles(&sum[r * vecs + h], w[h][0], x_q[0]);
+                } else if (form == FORM_SIGNED) {
+                    add_signed(&sum[r * vecs + h], w[h][0], _mm256_abs_epi8(w[h][0]), x_q[0], ones);
+                } else {
+                    add_small(&sum[r * vecs + h], w[h], x_q, ones);
                 }
             }
         }
     }
 }
 
-/* Rows [m, m + rows) by `vecs` registers from register j of the panel on, through a block. */
-TTK_INLINE void tile(ttk_dtype code, bool is_lifted, bool has_offset, const job *w, const block *b, int64_t m, int j, int rows, int vecs)
+/* What a tile asks for at each segment: the next block, in the order of memory, which the CPU's own guesses then follow, and at an even pace. */
+typedef struct stream {
+    const unsigned char *at;
+    size_t step; /* bytes; 0: nothing */
+} stream;
+
+TTK_INLINE void fetch_step(stream *ahead)
 {
-    const bool is_nibble = code == TTK_I4 || code == TTK_U4;
-    const int64_t segment = w->segment;
-    const bool is_first = m == 0 && j == 0; /* it fetches for the others */
-    float(*const acc)[TTK_PANEL] = w->acc + m;
-    const float *x_sums[TILE_ROWS];
-    ttk_act8_row row[TILE_ROWS];
+    for (size_t line = 0; line < ahead->step; line += 2 * TTK_LINE_BYTES) {
+        _mm_prefetch((const char *)ahead->at + line, _MM_HINT_T0);
+        _mm_prefetch((const char *)ahead->at + line + TTK_LINE_BYTES, _MM_HINT_T0);
+    }
+    ahead->at += ahead->step;
+}
+
+/* `rows` rows by `vecs` registers from register j of the panel on, through a block. */
+TTK_INLINE void tile(code_form form, ttk_dtype code, source from, act8_kind kind, const block *b, const row_factors *f, float (*acc)[TTK_PANEL],
+                     int quads, int j, int rows, int vecs, stream *ahead)
+{
+    stream next = *ahead;
+    const int8_t *x[TILE_ROWS];
     TTK_UNROLL
     for (int r = 0; r < rows; r++) {
-        row[r] = ttk_act8_row_at(w->rows, w->stride, m + r, w->shape.K);
-        x_sums[r] = ttk_act8_sums(row[r], segment);
+        x[r] = f[r].code;
     }
     for (int s = 0; s < b->n; s++) {
         __m256i sum[2 * BLOCKS];
-        const int8_t *x[TILE_ROWS];
-        const int64_t at = b->at[s];
         LET_GO();
+        if (from == PACKED) {
+            fetch_step(&next);
+        }
+        TTK_UNROLL
+        for (int i = 0; i < rows * vecs; i++) {
+            sum[i] = _mm256_set1_epi32(f[i / vecs].begin[s]);
+        }
+        segment_sums(form, code, from, sum, b->codes[s], x, quads, j, rows, vecs);
         TTK_UNROLL
         for (int r = 0; r < rows; r++) {
-            x[r] = row[r].code + at;
-        }
-        if (is_first) {
-            prefetch_ahead(b->codes[s] - TTK_LINE_BYTES);
-        }
-        segment_sums(code, sum, b->codes[s], b->n_k[s], x, j, rows, vecs, is_first);
-        TTK_UNROLL
-        for (int r = 0; r < rows; r++) {
-            const __m256 x_scale = _mm256_broadcast_ss(row[r].scale + at / TTK_ACT_GROUP);
-            __m256 x_sum = _mm256_setzero_ps(), x_offset = _mm256_setzero_ps();
-            if (is_lifted || has_offset) {
-                x_sum = _mm256_broadcast_ss(x_sums[r] + (segment == TTK_ACT_GROUP ? at / TTK_ACT_GROUP : at / TTK_HALF_GROUP));
-                x_offset = _mm256_mul_ps(x_scale, x_sum);
-            }
+            const __m256 x_scale = _mm256_broadcast_ss(&f[r].scale[s]), x_shift = _mm256_broadcast_ss(&f[r].shift[s]);
+            x[r] += quads * QUAD;
             TTK_UNROLL
             for (int h = 0; h < vecs; h++) {
                 const int column = (j + h) * VEC;
                 __m256i d = sum[r * vecs + h];
-                d = is_nibble ? _mm256_madd_epi16(d, _mm256_set1_epi16(1)) : d;
-                __m256 f = _mm256_cvtepi32_ps(d);
-                if (is_lifted) { /* exact */
-                    f = _mm256_fmadd_ps(_mm256_load_ps(&b->lift[s][column]), x_sum, f);
+                d = form == FORM_NIBBLE ? _mm256_madd_epi16(d, _mm256_set1_epi16(1)) : d;
+                __m256 y = _mm256_cvtepi32_ps(d);
+                if (kind == KIND_ZERO) { /* exact */
+                    y = _mm256_fnmadd_ps(_mm256_load_ps(&b->shift[s][column]), x_shift, y);
                 }
-                __m256 a = _mm256_fmadd_ps(_mm256_mul_ps(_mm256_load_ps(&b->scale[s][column]), x_scale), f, _mm256_load_ps(&acc[r][column]));
-                if (has_offset) {
-                    a = _mm256_fmadd_ps(_mm256_load_ps(&b->offset[s][column]), x_offset, a);
+                __m256 a = _mm256_fmadd_ps(_mm256_mul_ps(_mm256_load_ps(&b->scale[s][column]), x_scale), y, _mm256_load_ps(&acc[r][column]));
+                if (kind == KIND_OFFSET) {
+                    a = _mm256_fmadd_ps(_mm256_load_ps(&b->shift[s][column]), x_shift, a);
                 }
                 _mm256_store_ps(&acc[r][column], a);
             }
         }
     }
+    *ahead = next;
 }
 
-TTK_INLINE void rows_of_kind(ttk_dtype code, bool is_lifted, bool has_offset, const job *w, const block *b, int64_t M)
+/* `rows` rows of acc, from m on. */
+TTK_INLINE void tiles(ttk_dtype code, source from, act8_kind kind, const job *w, const block *b, float (*acc)[TTK_PANEL], int quads, int64_t m,
+                      int rows, stream *ahead)
 {
-    int64_t m = 0;
-    if (!is_signed(code) && M >= UNPACK_ROWS) {
-        many_rows_of_kind(code, is_lifted, has_offset, w, b, M);
-        return;
+    const int vecs = rows > 2 ? 2 : BLOCKS;
+    const code_form form = form_of(code);
+    row_factors f[TILE_ROWS];
+    TTK_UNROLL
+    for (int r = 0; r < rows; r++) {
+        load_row_factors(form, kind, w, b, m + r, &f[r]);
     }
-    for (; M - m >= TILE_ROWS; m += TILE_ROWS) {
-        for (int j = 0; j < BLOCKS; j += 2) {
-            tile(code, is_lifted, has_offset, w, b, m, j, TILE_ROWS, 2);
-        }
-    }
-    if (M - m == 3) {
-        for (int j = 0; j < BLOCKS; j += 2) {
-            tile(code, is_lifted, has_offset, w, b, m, j, 3, 2);
-        }
-    } else if (M - m == 2) {
-        tile(code, is_lifted, has_offset, w, b, m, 0, 2, 4);
-    } else if (M - m == 1) {
-        tile(code, is_lifted, has_offset, w, b, m, 0, 1, 4);
+    for (int j = 0; j < BLOCKS; j += vecs) {
+        tile(form, code, from, kind, b, f, acc + m, quads, j, rows, vecs, ahead);
     }
 }
 
-static void store_row(float *y, const float *acc, int64_t n)
+/* M rows of acc += their products with a block, in tiles of nearly equal height. */
+TTK_INLINE void rows_by_block(ttk_dtype code, source from, act8_kind kind, const job *w, const block *b, float (*acc)[TTK_PANEL], int quads, int64_t M)
 {
-    for (int64_t j = 0; j < TTK_PANEL && j < n; j += VEC) {
-        if (n - j >= VEC) {
-            _mm256_storeu_ps(y + j, _mm256_load_ps(acc + j));
+    const int64_t n = (M + TILE_ROWS - 1) / TILE_ROWS, passes = M > 2 ? 2 * n : 1;
+    stream ahead = {b->ahead[0], w->segment_bytes / (size_t)passes};
+    for (int64_t t = 0, m = 0; t < n; t++) {
+        const int64_t rows = (M - m + n - t - 1) / (n - t);
+        if (rows == TILE_ROWS) {
+            tiles(code, from, kind, w, b, acc, quads, m, TILE_ROWS, &ahead);
+        } else if (rows == 3) {
+            tiles(code, from, kind, w, b, acc, quads, m, 3, &ahead);
+        } else if (rows == 2) {
+            tiles(code, from, kind, w, b, acc, quads, m, 2, &ahead);
         } else {
-            _mm256_maskstore_ps(y + j, vec_mask(n - j), _mm256_load_ps(acc + j));
+            tiles(code, from, kind, w, b, acc, quads, m, 1, &ahead);
+        }
+        m += rows;
+    }
+}
+
+/* ---- straight from packed codes: the formats in use ---- */
+static bool packed_rows_by_block(const job *w, const block *b, float (*acc)[TTK_PANEL], int64_t M)
+{
+    enum { WHOLE = TTK_ACT_GROUP / QUAD, HALF = TTK_HALF_GROUP / QUAD };
+    const act8_kind kind = act8_kind_of(w->format);
+    const ttk_dtype code = w->format->code;
+    if (w->segment != TTK_ACT_GROUP) {
+        if (code == TTK_I6 && kind == KIND_PLAIN) {
+            rows_by_block(TTK_I6, PACKED, KIND_PLAIN, w, b, acc, HALF, M);
+            return true;
+        }
+        return false;
+    }
+    switch (kind) {
+    case KIND_PLAIN:
+        if (code == TTK_I8) {
+            rows_by_block(TTK_I8, PACKED, KIND_PLAIN, w, b, acc, WHOLE, M);
+        } else if (code == TTK_I4) {
+            rows_by_block(TTK_I4, PACKED, KIND_PLAIN, w, b, acc, WHOLE, M);
+        } else if (code == TTK_E2M1) {
+            rows_by_block(TTK_E2M1, PACKED, KIND_PLAIN, w, b, acc, WHOLE, M);
+        } else {
+            return false;
+        }
+        return true;
+    case KIND_ZERO:
+        if (code != TTK_U4) {
+            return false;
+        }
+        rows_by_block(TTK_U4, PACKED, KIND_ZERO, w, b, acc, WHOLE, M);
+        return true;
+    default:
+        if (code == TTK_U4) {
+            rows_by_block(TTK_U4, PACKED, KIND_OFFSET, w, b, acc, WHOLE, M);
+        } else if (code == TTK_U8) {
+            rows_by_block(TTK_U8, PACKED, KIND_OFFSET, w, b, acc, WHOLE, M);
+        } else {
+            return false;
+        }
+        return true;
+    }
+}
+
+/* ---- from bytes: all formats ---- */
+static void unpack_block(const job *w, const block_places *at, block *b)
+{
+    for (int s = 0; s < b->n; s++) {
+        const int64_t n_k = s + 1 < b->n ? w->segment : at->last_n_k;
+        fetch(b->ahead[s], w->segment_bytes);
+        b->codes[s] = b->bytes[s];
+        switch (w->format->code) {
+        case TTK_I8:
+            unpack_code(TTK_I8, WAY_WHOLE, b->bytes[s], at->codes[s], n_k, w->segment);
+            break;
+        case TTK_U8: /* less 128 */
+            unpack_code(TTK_I8, WAY_ZERO, b->bytes[s], at->codes[s], n_k, w->segment);
+            break;
+        case TTK_I6:
+            unpack_code(TTK_I6, WAY_ZERO, b->bytes[s], at->codes[s], n_k, w->segment);
+            break;
+        case TTK_E2M1:
+            unpack_code(TTK_E2M1, WAY_ZERO, b->bytes[s], at->codes[s], n_k, w->segment);
+            break;
+        default:
+            unpack_code(TTK_U4, WAY_ZERO, b->bytes[s], at->codes[s], n_k, w->segment);
+            break;
         }
     }
+}
+
+/* Of a code of the form. */
+TTK_INLINE void unpacked_of_form(ttk_dtype code, const job *w, const block *b, float (*acc)[TTK_PANEL], int64_t M)
+{
+    const act8_kind kind = act8_kind_of(w->format);
+    if (w->segment != TTK_ACT_GROUP) {
+        rows_by_block(code, UNPACKED, kind, w, b, acc, TTK_HALF_GROUP / QUAD, M);
+    } else if (kind == KIND_PLAIN) {
+        rows_by_block(code, UNPACKED, KIND_PLAIN, w, b, acc, TTK_ACT_GROUP / QUAD, M);
+    } else {
+        rows_by_block(code, UNPACKED, kind, w, b, acc, TTK_ACT_GROUP / QUAD, M);
+    }
+}
+
+static void unpacked_rows_by_block(const job *w, const block *b, float (*acc)[TTK_PANEL], int64_t M)
+{
+    switch (form_of(w->format->code)) {
+    case FORM_NIBBLE:
+        unpacked_of_form(TTK_I4, w, b, acc, M);
+        break;
+    case FORM_SMALL:
+        unpacked_of_form(TTK_I6, w, b, acc, M);
+        break;
+    case FORM_SIGNED:
+        unpacked_of_form(TTK_I8, w, b, acc, M);
+        break;
+    }
+}
+
+/* Rows of acc through the next block of a panel. */
+static void next_block(const job *w, walk *from, block *b, float (*acc)[TTK_PANEL], int64_t M)
+{
+    block_places at;
+    find_segments(w, from, b, &at);
+    fill_factors(w, &at, b);
+    if (at.last_n_k == w->segment && (M < UNPACK_ROWS || form_of(w->format->code) == FORM_SIGNED)) {
+        memcpy(b->codes, at.codes, sizeof(b->codes));
+        if (packed_rows_by_block(w, b, acc, M)) {
+            return;
+        }
+    }
+    unpack_block(w, &at, b);
+    unpacked_rows_by_block(w, b, acc, M);
 }
 
 void ttk_gemm_act8_avx2(float *y, int64_t ldy, const void *rows, size_t stride, const ttk_format *format, const void *panels,
                         int64_t M, int64_t N, int64_t K)
 {
-    act8_product(y, ldy, rows, stride, format, panels, M, N, K);
+    const size_t panel_bytes = ttk_panel_bytes(format, K);
+    const unsigned char *panel = panels;
+    float acc[GROUP_ROWS][TTK_PANEL] __attribute__((aligned(TTK_LINE_BYTES)));
+    block b __attribute__((aligned(TTK_LINE_BYTES)));
+    job w = job_of(format, rows, stride, K);
+    for (int64_t n = 0; n < N; n += TTK_PANEL, panel += panel_bytes) {
+        for (int64_t m = 0; m < M; m += GROUP_ROWS) {
+            const int64_t n_rows = M - m < GROUP_ROWS ? M - m : GROUP_ROWS;
+            walk at = walk_of(&w, panel);
+            w.rows = (const unsigned char *)rows + (size_t)m * stride;
+            memset(acc, 0, (size_t)n_rows * sizeof(acc[0]));
+            while (at.at < K) {
+                next_block(&w, &at, &b, acc, n_rows);
+            }
+            for (int64_t r = 0; r < n_rows; r++) {
+                for (int64_t j = 0; j < TTK_PANEL && j < N - n; j += VEC) {
+                    _mm256_maskstore_ps(y + (m + r) * ldy + n + j, vec_mask(N - n - j), _mm256_load_ps(&acc[r][j]));
+                }
+            }
+        }
+    }
 }

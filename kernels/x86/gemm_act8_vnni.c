@@ -42,7 +42,7 @@ TTK_INLINE void load_row_factors(act8_kind kind, const job *w, const block *b, t
 
 /* Which part of what the next block reads for a segment a tile fetches, in bytes. */
 typedef struct part {
-    int64_t at, bytes;
+    size_t at, bytes;
 } part;
 
 /* Rows [m, m + rows) through a block. */
@@ -136,11 +136,11 @@ TTK_INLINE void tile_of(act8_kind kind, const job *w, const block *b, float (*ac
     }
 }
 
-/* M rows of acc += their products with a block, in tiles of nearly equal height. */
-TTK_INLINE void rows_by_block(act8_kind kind, const job *w, const block *b, float (*acc)[TTK_PANEL], int64_t M)
+/* M rows of acc += their products with a block, in tiles of nearly equal height. Of what comes next so many bytes a segment were fetched. */
+TTK_INLINE void rows_by_block(act8_kind kind, const job *w, const block *b, float (*acc)[TTK_PANEL], int64_t M, size_t filled)
 {
     const int64_t tiles = (M + TILE_ROWS - 1) / TILE_ROWS;
-    part ahead = {w->fill_bytes, (w->segment_bytes - w->fill_bytes + tiles - 1) / tiles};
+    part ahead = {filled, (w->segment_bytes - filled) / (size_t)tiles + 1};
     for (int64_t t = 0, m = 0; t < tiles; t++) {
         const int64_t rows = (M - m + tiles - t - 1) / (tiles - t);
         tile_of(kind, w, b, acc, m, (int)rows, ahead);
@@ -150,27 +150,27 @@ TTK_INLINE void rows_by_block(act8_kind kind, const job *w, const block *b, floa
 }
 
 /* Out of line: the kinds share it. */
-static void __attribute__((noinline)) fill_next(const job *w, const unsigned char *panel, ttk_quant_place *place, int64_t *k, block *b)
+static void __attribute__((noinline)) fill_next(const job *w, walk *from, size_t ahead, block *b)
 {
-    fill_block(false, w, panel, place, k, b);
+    fill_block(false, w, from, ahead, b);
 }
 
 TTK_INLINE void product(act8_kind kind, float *y, int64_t ldy, job *w, const unsigned char *panels, int64_t M, int64_t N)
 {
     const size_t panel_bytes = ttk_panel_bytes(w->format, w->shape.K);
     const unsigned char *const rows = w->rows;
+    const size_t filled = fill_bytes(w, M);
     float acc[GROUP_ROWS][TTK_PANEL] __attribute__((aligned(TTK_LINE_BYTES)));
     block b __attribute__((aligned(TTK_LINE_BYTES)));
     for (int64_t n = 0; n < N; n += TTK_PANEL, panels += panel_bytes) {
         for (int64_t m = 0; m < M; m += GROUP_ROWS) {
             const int64_t n_rows = M - m < GROUP_ROWS ? M - m : GROUP_ROWS;
-            ttk_quant_place place = ttk_quant_place_of(&w->shape, 0);
-            int64_t k = 0;
+            walk at = walk_of(w, panels);
             w->rows = rows + (size_t)m * w->stride;
             memset(acc, 0, (size_t)n_rows * sizeof(acc[0]));
-            while (place.g < w->shape.G) {
-                fill_next(w, panels, &place, &k, &b);
-                rows_by_block(kind, w, &b, acc, n_rows);
+            while (at.at < w->shape.K) {
+                fill_next(w, &at, filled, &b);
+                rows_by_block(kind, w, &b, acc, n_rows, filled);
             }
             for (int64_t r = 0; r < n_rows; r++) {
                 store_row(y + (m + r) * ldy + n, acc[r], N - n);
@@ -182,7 +182,7 @@ TTK_INLINE void product(act8_kind kind, float *y, int64_t ldy, job *w, const uns
 void ttk_gemm_act8_vnni(float *y, int64_t ldy, const void *rows, size_t stride, const ttk_format *format, const void *panels,
                         int64_t M, int64_t N, int64_t K)
 {
-    job w = job_of(format, rows, stride, M, K);
+    job w = job_of(format, rows, stride, K);
     switch (act8_kind_of(format)) {
     case KIND_PLAIN:
         product(KIND_PLAIN, y, ldy, &w, panels, M, N);

@@ -49,6 +49,15 @@ TTK_INLINE __m512i quad_bytes(ttk_dtype code, way w, const unsigned char *unit, 
     return nibble;
 }
 
+/* Quad q of a unit: to[TTK_PLANE_BYTES]. */
+TTK_INLINE void store_quad(unsigned char *to, ttk_dtype code, way w, const unsigned char *unit, int q)
+{
+    TTK_UNROLL
+    for (int h = 0; h < BLOCKS; h++) {
+        _mm512_store_si512(to + h * (VEC * QUAD), quad_bytes(code, w, unit, q, h));
+    }
+}
+
 TTK_INLINE bool is_unsigned(ttk_dtype code)
 {
     return code == TTK_U8 || code == TTK_U4;
