@@ -12,7 +12,7 @@
 enum {
     TILE_ROWS = 4,   /* by 2 registers: 8 sums, 4 quads of rows, 2 of weights */
     GROUP_ROWS = 32, /* rows whose sums wait together: 4 KiB */
-    UNPACK_ROWS = 9  /* from here on codes are unpacked once for all rows */
+    UNPACK_ROWS = 13 /* from here on codes are unpacked once for all rows */
 };
 
 /* Keeps the compiler from carrying anything but the sums in registers from segment to segment. */
@@ -169,9 +169,7 @@ TTK_INLINE void tile(code_form form, ttk_dtype code, source from, act8_kind kind
     for (int s = 0; s < b->n; s++) {
         __m256i sum[2 * BLOCKS];
         LET_GO();
-        if (from == PACKED) {
-            fetch_step(&next);
-        }
+        fetch_step(&next);
         TTK_UNROLL
         for (int i = 0; i < rows * vecs; i++) {
             sum[i] = _mm256_set1_epi32(f[i / vecs].begin[s]);
@@ -218,34 +216,34 @@ TTK_INLINE void tiles(ttk_dtype code, source from, act8_kind kind, const job *w,
 }
 
 /* M rows of acc += their products with a block, in tiles of nearly equal height. */
-TTK_INLINE void rows_by_block(ttk_dtype code, source from, act8_kind kind, const job *w, const block *b, float (*acc)[TTK_PANEL], int quads, int64_t M)
+TTK_INLINE void rows_by_block(ttk_dtype code, source from, act8_kind kind, const job *w, const block *b, float (*acc)[TTK_PANEL], int quads,
+                              int64_t M, stream *ahead)
 {
-    const int64_t n = (M + TILE_ROWS - 1) / TILE_ROWS, passes = M > 2 ? 2 * n : 1;
-    stream ahead = {b->ahead[0], w->segment_bytes / (size_t)passes};
+    const int64_t n = (M + TILE_ROWS - 1) / TILE_ROWS;
     for (int64_t t = 0, m = 0; t < n; t++) {
         const int64_t rows = (M - m + n - t - 1) / (n - t);
         if (rows == TILE_ROWS) {
-            tiles(code, from, kind, w, b, acc, quads, m, TILE_ROWS, &ahead);
+            tiles(code, from, kind, w, b, acc, quads, m, TILE_ROWS, ahead);
         } else if (rows == 3) {
-            tiles(code, from, kind, w, b, acc, quads, m, 3, &ahead);
+            tiles(code, from, kind, w, b, acc, quads, m, 3, ahead);
         } else if (rows == 2) {
-            tiles(code, from, kind, w, b, acc, quads, m, 2, &ahead);
+            tiles(code, from, kind, w, b, acc, quads, m, 2, ahead);
         } else {
-            tiles(code, from, kind, w, b, acc, quads, m, 1, &ahead);
+            tiles(code, from, kind, w, b, acc, quads, m, 1, ahead);
         }
         m += rows;
     }
 }
 
 /* ---- straight from packed codes: the formats in use ---- */
-static bool packed_rows_by_block(const job *w, const block *b, float (*acc)[TTK_PANEL], int64_t M)
+static bool packed_rows_by_block(const job *w, const block *b, float (*acc)[TTK_PANEL], int64_t M, stream *ahead)
 {
     enum { WHOLE = TTK_ACT_GROUP / QUAD, HALF = TTK_HALF_GROUP / QUAD };
     const act8_kind kind = act8_kind_of(w->format);
     const ttk_dtype code = w->format->code;
     if (w->segment != TTK_ACT_GROUP) {
         if (code == TTK_I6 && kind == KIND_PLAIN) {
-            rows_by_block(TTK_I6, PACKED, KIND_PLAIN, w, b, acc, HALF, M);
+            rows_by_block(TTK_I6, PACKED, KIND_PLAIN, w, b, acc, HALF, M, ahead);
             return true;
         }
         return false;
@@ -253,11 +251,11 @@ static bool packed_rows_by_block(const job *w, const block *b, float (*acc)[TTK_
     switch (kind) {
     case KIND_PLAIN:
         if (code == TTK_I8) {
-            rows_by_block(TTK_I8, PACKED, KIND_PLAIN, w, b, acc, WHOLE, M);
+            rows_by_block(TTK_I8, PACKED, KIND_PLAIN, w, b, acc, WHOLE, M, ahead);
         } else if (code == TTK_I4) {
-            rows_by_block(TTK_I4, PACKED, KIND_PLAIN, w, b, acc, WHOLE, M);
+            rows_by_block(TTK_I4, PACKED, KIND_PLAIN, w, b, acc, WHOLE, M, ahead);
         } else if (code == TTK_E2M1) {
-            rows_by_block(TTK_E2M1, PACKED, KIND_PLAIN, w, b, acc, WHOLE, M);
+            rows_by_block(TTK_E2M1, PACKED, KIND_PLAIN, w, b, acc, WHOLE, M, ahead);
         } else {
             return false;
         }
@@ -266,13 +264,13 @@ static bool packed_rows_by_block(const job *w, const block *b, float (*acc)[TTK_
         if (code != TTK_U4) {
             return false;
         }
-        rows_by_block(TTK_U4, PACKED, KIND_ZERO, w, b, acc, WHOLE, M);
+        rows_by_block(TTK_U4, PACKED, KIND_ZERO, w, b, acc, WHOLE, M, ahead);
         return true;
     default:
         if (code == TTK_U4) {
-            rows_by_block(TTK_U4, PACKED, KIND_OFFSET, w, b, acc, WHOLE, M);
+            rows_by_block(TTK_U4, PACKED, KIND_OFFSET, w, b, acc, WHOLE, M, ahead);
         } else if (code == TTK_U8) {
-            rows_by_block(TTK_U8, PACKED, KIND_OFFSET, w, b, acc, WHOLE, M);
+            rows_by_block(TTK_U8, PACKED, KIND_OFFSET, w, b, acc, WHOLE, M, ahead);
         } else {
             return false;
         }
@@ -285,7 +283,6 @@ static void unpack_block(const job *w, const block_places *at, block *b)
 {
     for (int s = 0; s < b->n; s++) {
         const int64_t n_k = s + 1 < b->n ? w->segment : at->last_n_k;
-        fetch(b->ahead[s], w->segment_bytes);
         b->codes[s] = b->bytes[s];
         switch (w->format->code) {
         case TTK_I8:
@@ -308,29 +305,29 @@ static void unpack_block(const job *w, const block_places *at, block *b)
 }
 
 /* Of a code of the form. */
-TTK_INLINE void unpacked_of_form(ttk_dtype code, const job *w, const block *b, float (*acc)[TTK_PANEL], int64_t M)
+TTK_INLINE void unpacked_of_form(ttk_dtype code, const job *w, const block *b, float (*acc)[TTK_PANEL], int64_t M, stream *ahead)
 {
     const act8_kind kind = act8_kind_of(w->format);
     if (w->segment != TTK_ACT_GROUP) {
-        rows_by_block(code, UNPACKED, kind, w, b, acc, TTK_HALF_GROUP / QUAD, M);
+        rows_by_block(code, UNPACKED, kind, w, b, acc, TTK_HALF_GROUP / QUAD, M, ahead);
     } else if (kind == KIND_PLAIN) {
-        rows_by_block(code, UNPACKED, KIND_PLAIN, w, b, acc, TTK_ACT_GROUP / QUAD, M);
+        rows_by_block(code, UNPACKED, KIND_PLAIN, w, b, acc, TTK_ACT_GROUP / QUAD, M, ahead);
     } else {
-        rows_by_block(code, UNPACKED, kind, w, b, acc, TTK_ACT_GROUP / QUAD, M);
+        rows_by_block(code, UNPACKED, kind, w, b, acc, TTK_ACT_GROUP / QUAD, M, ahead);
     }
 }
 
-static void unpacked_rows_by_block(const job *w, const block *b, float (*acc)[TTK_PANEL], int64_t M)
+static void unpacked_rows_by_block(const job *w, const block *b, float (*acc)[TTK_PANEL], int64_t M, stream *ahead)
 {
     switch (form_of(w->format->code)) {
     case FORM_NIBBLE:
-        unpacked_of_form(TTK_I4, w, b, acc, M);
+        unpacked_of_form(TTK_I4, w, b, acc, M, ahead);
         break;
     case FORM_SMALL:
-        unpacked_of_form(TTK_I6, w, b, acc, M);
+        unpacked_of_form(TTK_I6, w, b, acc, M, ahead);
         break;
     case FORM_SIGNED:
-        unpacked_of_form(TTK_I8, w, b, acc, M);
+        unpacked_of_form(TTK_I8, w, b, acc, M, ahead);
         break;
     }
 }
@@ -338,17 +335,24 @@ static void unpacked_rows_by_block(const job *w, const block *b, float (*acc)[TT
 /* Rows of acc through the next block of a panel. */
 static void next_block(const job *w, walk *from, block *b, float (*acc)[TTK_PANEL], int64_t M)
 {
+    enum { FILL_SHARE = 4 }; /* making a block ready takes about a quarter of the time of a pass, and must ask for its part */
+    const size_t passes = M > 2 ? 2 * (size_t)((M + TILE_ROWS - 1) / TILE_ROWS) : 1;
     block_places at;
     find_segments(w, from, b, &at);
+    stream ahead = {b->ahead[0], w->segment_bytes / (FILL_SHARE * passes + 1)};
+    for (int s = 0; s < b->n; s++) {
+        fetch_step(&ahead);
+    }
+    ahead.step = (w->segment_bytes - ahead.step) / passes;
     fill_factors(w, &at, b);
     if (at.last_n_k == w->segment && (M < UNPACK_ROWS || form_of(w->format->code) == FORM_SIGNED)) {
         memcpy(b->codes, at.codes, sizeof(b->codes));
-        if (packed_rows_by_block(w, b, acc, M)) {
+        if (packed_rows_by_block(w, b, acc, M, &ahead)) {
             return;
         }
     }
     unpack_block(w, &at, b);
-    unpacked_rows_by_block(w, b, acc, M);
+    unpacked_rows_by_block(w, b, acc, M, &ahead);
 }
 
 void ttk_gemm_act8_avx2(float *y, int64_t ldy, const void *rows, size_t stride, const ttk_format *format, const void *panels,
