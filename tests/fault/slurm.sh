@@ -5,6 +5,8 @@ set -u
 . "$top_srcdir/tests/fault/lib.sh"
 TUTTI_VERBOSE=0 # no warnings that few cores serve many ranks: error lines are counted
 export TUTTI_VERBOSE
+TMPDIR=$work # ranks that srun starts keep Open MPI's session here; the folders of an earlier job, which has the same number, may just be going
+export TMPDIR
 PATH=$PATH:/usr/sbin:/sbin
 for tool in slurmctld slurmd srun sbatch scontrol sinfo munged; do
     command -v $tool >/dev/null || skip_all "no program $tool"
