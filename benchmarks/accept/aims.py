@@ -31,8 +31,9 @@ def verdicts(records, samples, engines, work, floors):
     for peer in engines[1:]:
         for key in work.keys():
             ratio = peers.median_ratio(samples, peer.name, key)
-            if ratio < floors["ratio"]:
-                missed.append("%s: %.2f of %s, wanted %.2f" % (peers.name_of(key), ratio, peer.name, floors["ratio"]))
+            least = floors["ratio"](key) if callable(floors["ratio"]) else floors["ratio"]
+            if ratio < least:
+                missed.append("%s: %.2f of %s, wanted %.2f" % (peers.name_of(key), ratio, peer.name, least))
     for key in work.keys() if floors["share"] else []:
         share = measure.spread([r[key]["share_of_read"] for r in records])["median"]
         if share < floors["share"]:
