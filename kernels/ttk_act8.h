@@ -1,4 +1,4 @@
-/* ttk_act8.h - the parts of a row rounded to int8, the numbers that its codes meet, and the walk over the segments of a panel. Private to kernels/. */
+/* ttk_act8.h - the parts of a row rounded to int8, and the segments of a panel that they meet. Private to kernels/. */
 #ifndef TUTTI_TTK_ACT8_H
 #define TUTTI_TTK_ACT8_H
 #include "ttk_quant.h"

@@ -16,6 +16,13 @@ static inline size_t fill_bytes(const job *w, int64_t M)
     return w->segment_bytes * FILL_ROWS / (size_t)(FILL_ROWS + (M < GROUP_ROWS ? M : GROUP_ROWS));
 }
 
+TTK_INLINE void fetch(const unsigned char *from, size_t bytes)
+{
+    for (size_t line = 0; line < bytes; line += TTK_LINE_BYTES) {
+        _mm_prefetch((const char *)from + line, _MM_HINT_T1);
+    }
+}
+
 /* By what the number of a code is larger than its unsigned byte. */
 TTK_INLINE float code_lift(ttk_dtype code)
 {

@@ -1,5 +1,5 @@
 /* act8_blocks.h - what the x86 versions of products with int8 rows share: a panel goes through in blocks of segments, whose scales, shifts and, if
- * wanted, bytes of codes are made ready once for all rows. Included after the ISA's quant header, which supplies load_panel_numbers and store_quad. */
+ * wanted, bytes of codes are made ready once for all rows. Included after the ISA's quant header, which supplies group_factors and store_quad. */
 #ifndef TUTTI_TTK_ACT8_BLOCKS_H
 #define TUTTI_TTK_ACT8_BLOCKS_H
 #include "ttk_act8.h"
@@ -15,7 +15,7 @@ typedef struct block {
     float shift[BLOCK_SEGMENTS][TTK_PANEL]; /* offsets; or zeros, to be taken off the codes */
     const unsigned char *codes[BLOCK_SEGMENTS]; /* where they lie; or bytes[s][segment / QUAD][TTK_PLANE_BYTES] that were made of them */
     const unsigned char *ahead[BLOCK_SEGMENTS]; /* what the next block reads for its segment s */
-    unsigned char bytes[BLOCK_SEGMENTS][TTK_ACT_GROUP * TTK_PANEL];
+    unsigned char bytes[BLOCK_SEGMENTS][TTK_ACT_GROUP * TTK_PANEL] __attribute__((aligned(TTK_LINE_BYTES)));
     int64_t at; /* the first input */
     int n;      /* segments */
 } block;
@@ -45,13 +45,6 @@ static inline act8_kind act8_kind_of(const ttk_format *format)
     return format->shift == TTK_SHIFT_OFFSET ? KIND_OFFSET : format->shift == TTK_SHIFT_ZERO ? KIND_ZERO : KIND_PLAIN;
 }
 
-TTK_INLINE void fetch(const unsigned char *from, size_t bytes)
-{
-    for (size_t line = 0; line < bytes; line += TTK_LINE_BYTES) {
-        _mm_prefetch((const char *)from + line, _MM_HINT_T1);
-    }
-}
-
 /* The number of the segment that begins with input `at`. */
 TTK_INLINE int64_t segment_at(const job *w, int64_t at)
 {
@@ -64,24 +57,23 @@ typedef struct walk {
     const unsigned char *scale, *codes;
     int64_t in_group, in_run;   /* its number in its group, and that of the group in its run */
     int64_t at;                 /* its first input */
+    int64_t groups_left;        /* from its run on */
 } walk;
 
-/* The run that begins with input `at`. */
-static inline void walk_into(const job *w, walk *to, const unsigned char *run, int64_t at)
+/* The run that begins there. */
+static inline void walk_into(const job *w, walk *to, const unsigned char *run)
 {
-    const int64_t groups_left = w->shape.G - at / w->shape.group;
     to->run = run;
     to->scale = run + w->shape.super;
-    to->codes = run + (groups_left < w->shape.run ? ttk_quant_header(&w->shape, groups_left) : w->shape.header);
+    to->codes = run + (to->groups_left < w->shape.run ? ttk_quant_header(&w->shape, to->groups_left) : w->shape.header);
     to->in_group = to->in_run = 0;
-    to->at = at;
 }
 
 static inline walk walk_of(const job *w, const unsigned char *panel)
 {
-    walk to = {0};
-    if (w->shape.K > 0) {
-        walk_into(w, &to, panel, 0);
+    walk to = {.groups_left = w->shape.G};
+    if (to.groups_left > 0) {
+        walk_into(w, &to, panel);
     }
     return to;
 }
@@ -95,8 +87,9 @@ TTK_INLINE void walk_on(const job *w, walk *to)
     }
     to->in_group = 0;
     to->scale += w->shape.scale + w->shape.shift;
-    if (++to->in_run == w->shape.run) {
-        walk_into(w, to, to->run + w->shape.run_bytes, to->at);
+    if (++to->in_run == w->shape.run && to->groups_left > w->shape.run) {
+        to->groups_left -= w->shape.run;
+        walk_into(w, to, to->run + w->shape.run_bytes);
     }
 }
 
@@ -126,56 +119,14 @@ TTK_INLINE void find_segments(const job *w, walk *from, block *b, block_places *
     *from = here;
 }
 
-/* to[n][TTK_PANEL] = numbers of a type. */
-TTK_INLINE void fill_type(ttk_dtype type, float (*to)[TTK_PANEL], const unsigned char *const *from, size_t offset, int n)
-{
-    for (int s = 0; s < n; s++) {
-        load_panel_numbers(type, from[s] + offset, to[s]);
-    }
-}
-
-static void fill_numbers(ttk_dtype type, float (*to)[TTK_PANEL], const unsigned char *const *from, size_t offset, int n)
-{
-    switch (type) {
-    case TTK_F32:
-        fill_type(TTK_F32, to, from, offset, n);
-        break;
-    case TTK_BF16:
-        fill_type(TTK_BF16, to, from, offset, n);
-        break;
-    case TTK_F16:
-        fill_type(TTK_F16, to, from, offset, n);
-        break;
-    case TTK_I8:
-        fill_type(TTK_I8, to, from, offset, n);
-        break;
-    case TTK_E8M0:
-        fill_type(TTK_E8M0, to, from, offset, n);
-        break;
-    default:
-        fill_type(TTK_U8, to, from, offset, n);
-        break;
-    }
-}
-
-/* numbers[n][TTK_PANEL] *= sign times the f16 of the super groups. */
-static void times_super(float (*numbers)[TTK_PANEL], const unsigned char *const *from, size_t offset, int n, float sign)
-{
-    float super[TTK_PANEL];
-    for (int s = 0; s < n; s++) {
-        load_panel_numbers(TTK_F16, from[s] + offset, super);
-        for (int j = 0; j < TTK_PANEL; j++) {
-            numbers[s][j] *= super[j] * sign;
-        }
-    }
-}
-
 static void times(float (*numbers)[TTK_PANEL], int n, float factor)
 {
+    float by[TTK_PANEL];
+    for (int j = 0; j < TTK_PANEL; j++) {
+        by[j] = factor;
+    }
     for (int s = 0; s < n; s++) {
-        for (int j = 0; j < TTK_PANEL; j++) {
-            numbers[s][j] *= factor;
-        }
+        times_panel(numbers[s], by, 1.0f);
     }
 }
 
@@ -183,21 +134,13 @@ static void times(float (*numbers)[TTK_PANEL], int n, float factor)
 static void fill_factors(const job *w, const block_places *at, block *b)
 {
     const ttk_format *format = w->format;
-    fill_numbers(format->scale, b->scale, at->scale, 0, b->n);
-    if (format->super > 0) {
-        times_super(b->scale, at->super, 0, b->n, 1.0f);
+    group_factors(format, &w->shape, at->scale, at->super, b->n, b->scale, b->shift);
+    if (format->shift == TTK_SHIFT_ZERO) {
+        load_type(TTK_U8, b->shift, at->scale, w->shape.scale, b->n);
     }
     if (format->code == TTK_E2M1) {
         times(b->scale, b->n, ttk_act8_factor(TTK_E2M1));
-    }
-    if (format->shift == TTK_SHIFT_OFFSET) {
-        fill_numbers(format->scale, b->shift, at->scale, w->shape.scale, b->n);
-        if (format->super > 0) {
-            times_super(b->shift, at->super, TTK_SUPER_BYTES, b->n, -1.0f);
-        }
-    } else if (format->shift == TTK_SHIFT_ZERO) {
-        fill_type(TTK_U8, b->shift, at->scale, w->shape.scale, b->n);
-        if (format->code == TTK_E2M1) {
+        if (format->shift == TTK_SHIFT_ZERO) {
             times(b->shift, b->n, 1.0f / ttk_act8_factor(TTK_E2M1));
         }
     }

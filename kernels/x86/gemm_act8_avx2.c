@@ -199,11 +199,17 @@ TTK_INLINE void tile(code_form form, ttk_dtype code, source from, act8_kind kind
     *ahead = next;
 }
 
+/* Registers that a tile of so many rows is wide. */
+TTK_INLINE int tile_vecs(int64_t rows)
+{
+    return rows > 2 ? 2 : BLOCKS;
+}
+
 /* `rows` rows of acc, from m on. */
 TTK_INLINE void tiles(ttk_dtype code, source from, act8_kind kind, const job *w, const block *b, float (*acc)[TTK_PANEL], int quads, int64_t m,
                       int rows, stream *ahead)
 {
-    const int vecs = rows > 2 ? 2 : BLOCKS;
+    const int vecs = tile_vecs(rows);
     const code_form form = form_of(code);
     row_factors f[TILE_ROWS];
     TTK_UNROLL
@@ -215,13 +221,29 @@ TTK_INLINE void tiles(ttk_dtype code, source from, act8_kind kind, const job *w,
     }
 }
 
-/* M rows of acc += their products with a block, in tiles of nearly equal height. */
+/* The height of the tile that begins with row m of M: tiles are of nearly equal height. */
+TTK_INLINE int64_t tile_rows(int64_t M, int64_t m)
+{
+    const int64_t tiles_left = (M - m + TILE_ROWS - 1) / TILE_ROWS;
+    return (M - m + tiles_left - 1) / tiles_left;
+}
+
+/* How often a block is gone through for M rows. */
+static size_t passes_of(int64_t M)
+{
+    size_t passes = 0;
+    for (int64_t m = 0; m < M; m += tile_rows(M, m)) {
+        passes += (size_t)(BLOCKS / tile_vecs(tile_rows(M, m)));
+    }
+    return passes;
+}
+
+/* M rows of acc += their products with a block. */
 TTK_INLINE void rows_by_block(ttk_dtype code, source from, act8_kind kind, const job *w, const block *b, float (*acc)[TTK_PANEL], int quads,
                               int64_t M, stream *ahead)
 {
-    const int64_t n = (M + TILE_ROWS - 1) / TILE_ROWS;
-    for (int64_t t = 0, m = 0; t < n; t++) {
-        const int64_t rows = (M - m + n - t - 1) / (n - t);
+    for (int64_t m = 0, rows; m < M; m += rows) {
+        rows = tile_rows(M, m);
         if (rows == TILE_ROWS) {
             tiles(code, from, kind, w, b, acc, quads, m, TILE_ROWS, ahead);
         } else if (rows == 3) {
@@ -231,51 +253,36 @@ TTK_INLINE void rows_by_block(ttk_dtype code, source from, act8_kind kind, const
         } else {
             tiles(code, from, kind, w, b, acc, quads, m, 1, ahead);
         }
-        m += rows;
     }
 }
 
-/* ---- straight from packed codes: the formats in use ---- */
+/* ---- straight from packed codes: the formats met most ---- */
 static bool packed_rows_by_block(const job *w, const block *b, float (*acc)[TTK_PANEL], int64_t M, stream *ahead)
 {
     enum { WHOLE = TTK_ACT_GROUP / QUAD, HALF = TTK_HALF_GROUP / QUAD };
     const act8_kind kind = act8_kind_of(w->format);
     const ttk_dtype code = w->format->code;
     if (w->segment != TTK_ACT_GROUP) {
-        if (code == TTK_I6 && kind == KIND_PLAIN) {
-            rows_by_block(TTK_I6, PACKED, KIND_PLAIN, w, b, acc, HALF, M, ahead);
-            return true;
+        if (code != TTK_I6 || kind != KIND_PLAIN) {
+            return false;
         }
+        rows_by_block(TTK_I6, PACKED, KIND_PLAIN, w, b, acc, HALF, M, ahead);
+    } else if (code == TTK_I8 && kind == KIND_PLAIN) {
+        rows_by_block(TTK_I8, PACKED, KIND_PLAIN, w, b, acc, WHOLE, M, ahead);
+    } else if (code == TTK_I4 && kind == KIND_PLAIN) {
+        rows_by_block(TTK_I4, PACKED, KIND_PLAIN, w, b, acc, WHOLE, M, ahead);
+    } else if (code == TTK_E2M1 && kind == KIND_PLAIN) {
+        rows_by_block(TTK_E2M1, PACKED, KIND_PLAIN, w, b, acc, WHOLE, M, ahead);
+    } else if (code == TTK_U4 && kind == KIND_ZERO) {
+        rows_by_block(TTK_U4, PACKED, KIND_ZERO, w, b, acc, WHOLE, M, ahead);
+    } else if (code == TTK_U4 && kind == KIND_OFFSET) {
+        rows_by_block(TTK_U4, PACKED, KIND_OFFSET, w, b, acc, WHOLE, M, ahead);
+    } else if (code == TTK_U8 && kind == KIND_OFFSET) {
+        rows_by_block(TTK_U8, PACKED, KIND_OFFSET, w, b, acc, WHOLE, M, ahead);
+    } else {
         return false;
     }
-    switch (kind) {
-    case KIND_PLAIN:
-        if (code == TTK_I8) {
-            rows_by_block(TTK_I8, PACKED, KIND_PLAIN, w, b, acc, WHOLE, M, ahead);
-        } else if (code == TTK_I4) {
-            rows_by_block(TTK_I4, PACKED, KIND_PLAIN, w, b, acc, WHOLE, M, ahead);
-        } else if (code == TTK_E2M1) {
-            rows_by_block(TTK_E2M1, PACKED, KIND_PLAIN, w, b, acc, WHOLE, M, ahead);
-        } else {
-            return false;
-        }
-        return true;
-    case KIND_ZERO:
-        if (code != TTK_U4) {
-            return false;
-        }
-        rows_by_block(TTK_U4, PACKED, KIND_ZERO, w, b, acc, WHOLE, M, ahead);
-        return true;
-    default:
-        if (code == TTK_U4) {
-            rows_by_block(TTK_U4, PACKED, KIND_OFFSET, w, b, acc, WHOLE, M, ahead);
-        } else if (code == TTK_U8) {
-            rows_by_block(TTK_U8, PACKED, KIND_OFFSET, w, b, acc, WHOLE, M, ahead);
-        } else {
-            return false;
-        }
-        return true;
-    }
+    return true;
 }
 
 /* ---- from bytes: all formats ---- */
@@ -304,7 +311,7 @@ static void unpack_block(const job *w, const block_places *at, block *b)
     }
 }
 
-/* Of a code of the form. */
+/* `code` stands for all of its form. Plain formats of whole segments have code of their own; the others decide about shifts as they go. */
 TTK_INLINE void unpacked_of_form(ttk_dtype code, const job *w, const block *b, float (*acc)[TTK_PANEL], int64_t M, stream *ahead)
 {
     const act8_kind kind = act8_kind_of(w->format);
@@ -332,11 +339,10 @@ static void unpacked_rows_by_block(const job *w, const block *b, float (*acc)[TT
     }
 }
 
-/* Rows of acc through the next block of a panel. */
-static void next_block(const job *w, walk *from, block *b, float (*acc)[TTK_PANEL], int64_t M)
+/* M rows of acc through the next block of a panel, in so many passes. */
+static void next_block(const job *w, walk *from, block *b, float (*acc)[TTK_PANEL], int64_t M, size_t passes)
 {
     enum { FILL_SHARE = 4 }; /* making a block ready takes about a quarter of the time of a pass, and must ask for its part */
-    const size_t passes = M > 2 ? 2 * (size_t)((M + TILE_ROWS - 1) / TILE_ROWS) : 1;
     block_places at;
     find_segments(w, from, b, &at);
     stream ahead = {b->ahead[0], w->segment_bytes / (FILL_SHARE * passes + 1)};
@@ -355,6 +361,17 @@ static void next_block(const job *w, walk *from, block *b, float (*acc)[TTK_PANE
     unpacked_rows_by_block(w, b, acc, M, &ahead);
 }
 
+static void store_row(float *y, const float *acc, int64_t n)
+{
+    for (int64_t j = 0; j < TTK_PANEL && j < n; j += VEC) {
+        if (n - j >= VEC) {
+            _mm256_storeu_ps(y + j, _mm256_load_ps(acc + j));
+        } else {
+            _mm256_maskstore_ps(y + j, vec_mask(n - j), _mm256_load_ps(acc + j));
+        }
+    }
+}
+
 void ttk_gemm_act8_avx2(float *y, int64_t ldy, const void *rows, size_t stride, const ttk_format *format, const void *panels,
                         int64_t M, int64_t N, int64_t K)
 {
@@ -369,13 +386,12 @@ void ttk_gemm_act8_avx2(float *y, int64_t ldy, const void *rows, size_t stride, 
             walk at = walk_of(&w, panel);
             w.rows = (const unsigned char *)rows + (size_t)m * stride;
             memset(acc, 0, (size_t)n_rows * sizeof(acc[0]));
+            const size_t passes = passes_of(n_rows);
             while (at.at < K) {
-                next_block(&w, &at, &b, acc, n_rows);
+                next_block(&w, &at, &b, acc, n_rows, passes);
             }
             for (int64_t r = 0; r < n_rows; r++) {
-                for (int64_t j = 0; j < TTK_PANEL && j < N - n; j += VEC) {
-                    _mm256_maskstore_ps(y + (m + r) * ldy + n + j, vec_mask(N - n - j), _mm256_load_ps(&acc[r][j]));
-                }
+                store_row(y + (m + r) * ldy + n, acc[r], N - n);
             }
         }
     }

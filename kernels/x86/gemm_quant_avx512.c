@@ -180,8 +180,8 @@ TTK_INLINE void row_by_panel(ttk_dtype code, way how, const job *w, float *acc, 
     ttk_quant_place place = ttk_quant_place_of(&w->shape, w->g_begin);
     for (int64_t g = w->g_begin; g < w->g_end; g++) {
         __m512 sum[BLOCKS];
-        float scale[TTK_PANEL], offset[TTK_PANEL];
-        group_factors(w->format, panel, &place, scale, offset);
+        float scale[1][TTK_PANEL], offset[1][TTK_PANEL];
+        place_factors(w->format, &w->shape, panel, &place, scale, offset);
         row_by_group(code, how, sum, x + g * w->shape.group, panel + place.codes, place.n_k,
                      zeros_of(w, panel, &place));
         TTK_UNROLL
@@ -190,10 +190,10 @@ TTK_INLINE void row_by_panel(ttk_dtype code, way how, const job *w, float *acc, 
             if (sum_factor(code, how) != 1.0f) {
                 sum[h] = _mm512_mul_ps(sum[h], _mm512_set1_ps(sum_factor(code, how)));
             }
-            a = _mm512_fmadd_ps(_mm512_loadu_ps(scale + h * VEC), sum[h], a);
+            a = _mm512_fmadd_ps(_mm512_loadu_ps(scale[0] + h * VEC), sum[h], a);
             if (w->x_sums) {
                 __m512 x_sum = _mm512_set1_ps(*(w->x_sums + (g - w->g_begin)));
-                a = _mm512_fmadd_ps(_mm512_loadu_ps(offset + h * VEC), x_sum, a);
+                a = _mm512_fmadd_ps(_mm512_loadu_ps(offset[0] + h * VEC), x_sum, a);
             }
             _mm512_storeu_ps(acc + h * VEC, a);
         }
@@ -352,7 +352,7 @@ static void fill_block(block *b, const job *w, const unsigned char *panel, ttk_q
             b->n_groups++;
             return;
         }
-        group_factors(w->format, panel, place, b->scale[b->n_groups], b->offset[b->n_groups]);
+        place_factors(w->format, &w->shape, panel, place, &b->scale[b->n_groups], &b->offset[b->n_groups]);
         b->n_groups++;
         filled += padded;
         *k = 0;

@@ -209,53 +209,17 @@ TTK_INLINE void load_panel_numbers(ttk_dtype type, const unsigned char *array, f
     }
 }
 
-/* to[TTK_PANEL] = numbers of the type a format's scales have. */
-static inline void load_factors(ttk_dtype type, const unsigned char *array, float *to)
+/* numbers[TTK_PANEL] *= sign * by[TTK_PANEL]. */
+TTK_INLINE void times_panel(float *numbers, const float *by, float sign)
 {
-    switch (type) {
-    case TTK_F32:
-        load_panel_numbers(TTK_F32, array, to);
-        break;
-    case TTK_BF16:
-        load_panel_numbers(TTK_BF16, array, to);
-        break;
-    case TTK_F16:
-        load_panel_numbers(TTK_F16, array, to);
-        break;
-    case TTK_I8:
-        load_panel_numbers(TTK_I8, array, to);
-        break;
-    case TTK_E8M0:
-        load_panel_numbers(TTK_E8M0, array, to);
-        break;
-    default:
-        load_panel_numbers(TTK_U8, array, to);
-        break;
+    const __m256 signs = _mm256_set1_ps(sign);
+    for (int j = 0; j < TTK_PANEL; j += VEC) {
+        const __m256 factor = _mm256_mul_ps(_mm256_loadu_ps(by + j), signs);
+        _mm256_storeu_ps(numbers + j, _mm256_mul_ps(_mm256_loadu_ps(numbers + j), factor));
     }
 }
 
-/* The scales of a group, and its offsets if the format has them. */
-static inline void group_factors(const ttk_format *format, const unsigned char *panel,
-                                 const ttk_quant_place *place, float *scale, float *offset)
-{
-    const bool has_offset = format->shift == TTK_SHIFT_OFFSET;
-    load_factors(format->scale, panel + place->scale, scale);
-    if (has_offset) {
-        load_factors(format->scale, panel + place->shift, offset);
-    }
-    if (format->super > 0) {
-        const __m256 sign = _mm256_set1_ps(-0.0f);
-        for (int j = 0; j < TTK_PANEL; j += VEC) {
-            __m256 super = load_numbers(TTK_F16, panel + place->super_scale, j);
-            _mm256_storeu_ps(scale + j, _mm256_mul_ps(_mm256_loadu_ps(scale + j), super));
-            if (has_offset) {
-                super = load_numbers(TTK_F16, panel + place->super_shift, j);
-                __m256 product = _mm256_mul_ps(_mm256_loadu_ps(offset + j), super);
-                _mm256_storeu_ps(offset + j, _mm256_xor_ps(product, sign));
-            }
-        }
-    }
-}
+#include "quant_factors.h"
 
 /* ---- NaN among the codes of E4M3: rare, so they are looked for together ---- */
 
