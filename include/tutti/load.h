@@ -37,7 +37,7 @@ typedef struct tt_load_params {
     const tt_load_relay *relay; /* NULL: this rank reads alone */
     const tt_load_share *share; /* NULL: all that this rank loads is its own. Else matrices are read only after the ranks have agreed that loading is over */
     bool alone;            /* what follows is wanted by this rank only (its experts): relay and share are not used */
-    tt_arena *arena;       /* with `alone`: where packed matrices go, as long as it has room; they end with it. NULL: each has memory of its own */
+    tt_arena *arena;       /* set with `alone` only: where packed matrices go, and with it they end; the caller sized it for them. NULL: each has memory of its own */
     uint64_t read_bytes;   /* counts what was read from files, */
     uint64_t alone_bytes;  /* of it with `alone`, */
     uint64_t packed_bytes; /* and what was made of it; */

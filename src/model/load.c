@@ -459,7 +459,7 @@ static tt_status init_target(const tt_load_params *params, const tt_tensor *tens
                                       : tt_load_format(params->weights, tensor);
     int64_t N = t->transposed ? tensor->cols : t->n_rows, K = t->transposed ? t->n_rows : tensor->cols;
     size_t bytes = ttk_packed_bytes(&format, N, K);
-    void *panels = params->alone && params->arena && bytes > 0 ? tt_arena_alloc(params->arena, bytes) : NULL;
+    void *panels = params->arena && bytes > 0 ? tt_arena_alloc(params->arena, bytes) : NULL;
     *fill_out = true;
     if (panels) {
         tt_linear_borrow(t->linear, &format, N, K, panels);

@@ -1,6 +1,7 @@
 /* bank.c - life of the feed-forward layers: what this rank loads, the exchange and gathers it needs, and all work buffers, sized once so that
  * the step path allocates nothing. */
 #include "moe_internal.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -54,7 +55,9 @@ static tt_status load_experts(tt_moe *moe, tt_load_params *load, int64_t layer)
         bytes += expert[s] >= 0 ? tti_ffn_packed_bytes(load, &tti_ffn_expert, layer, expert[s], &moe->part) : 0;
     }
     if (bytes > 0) {
-        TT_TRY(tt_arena_init(&l->experts, "experts", bytes, load->node));
+        char what[40];
+        snprintf(what, sizeof(what), "experts of layer %lld", (long long)layer);
+        TT_TRY(tt_arena_init(&l->experts, what, bytes, load->node));
     }
     load->arena = bytes > 0 ? &l->experts : NULL;
     for (int64_t s = 0; s < moe->n_slots; s++) {
@@ -65,6 +68,7 @@ static tt_status load_experts(tt_moe *moe, tt_load_params *load, int64_t layer)
             TT_TRY(tti_ffn_load(load, &tti_ffn_expert, layer, expert[s], &moe->part, &l->slot[s]));
         }
     }
+    TT_ASSERT(l->experts.used_bytes == l->experts.size_bytes); /* it was sized as its parts were then taken */
     return TT_OK;
 }
 

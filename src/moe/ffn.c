@@ -23,35 +23,43 @@ void tt_ffn_fini(tt_ffn *ffn)
     ffn->H = 0;
 }
 
-/* Outputs [begin, end) of one matrix and of its bias. */
-static tt_status load_part(tt_load_params *load, const tt_tensor *tensor, const tt_tensor *bias,
-                           int64_t begin, int64_t end, tt_linear *linear)
+/* What is loaded of its three matrices. */
+typedef struct part {
+    tt_role weight, bias;
+    int64_t begin, n_rows;
+} part;
+
+enum { PARTS = 3 }; /* gate, up, down */
+
+static void parts_of(const tti_ffn_roles *roles, const tti_ffn_columns *columns, part *parts)
 {
-    TT_TRY(tt_load_linear(load, tensor, begin, end - begin, linear));
-    return tt_load_vector(load, bias, begin, end - begin, &linear->bias);
+    const int64_t f_rows = columns->f_end - columns->f_begin;
+    parts[0] = (part){roles->gate, roles->gate_bias, columns->f_begin, f_rows};
+    parts[1] = (part){roles->up, roles->up_bias, columns->f_begin, f_rows};
+    parts[2] = (part){roles->down, roles->down_bias, columns->h_begin, columns->h_end - columns->h_begin};
+}
+
+/* One matrix and its bias. */
+static tt_status load_part(tt_load_params *load, const part *p, const tt_tensor *tensor, const tt_tensor *bias, tt_linear *linear)
+{
+    TT_TRY(tt_load_linear(load, tensor, p->begin, p->n_rows, linear));
+    return tt_load_vector(load, bias, p->begin, p->n_rows, &linear->bias);
 }
 
 tt_status tti_ffn_load(tt_load_params *load, const tti_ffn_roles *roles, int64_t layer,
                        int64_t expert, const tti_ffn_columns *columns, tt_ffn *ffn)
 {
-    const struct {
-        tt_role weight, bias;
-        int64_t begin, end;
-        tt_linear *linear;
-    } parts[] = {
-        {roles->gate, roles->gate_bias, columns->f_begin, columns->f_end, &ffn->gate},
-        {roles->up, roles->up_bias, columns->f_begin, columns->f_end, &ffn->up},
-        {roles->down, roles->down_bias, columns->h_begin, columns->h_end, &ffn->down},
-    };
+    tt_linear *const linears[PARTS] = {&ffn->gate, &ffn->up, &ffn->down};
+    part parts[PARTS];
+    parts_of(roles, columns, parts);
     tt_tensor tensor = {0};
-    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+    for (int i = 0; i < PARTS; i++) {
         tt_tensor bias = {0};
         tensor = tt_model_tensor(load->model, parts[i].weight, layer, expert);
         if (parts[i].bias != TT_ROLE_COUNT) {
             bias = tt_model_tensor(load->model, parts[i].bias, layer, expert);
         }
-        tt_status st =
-            load_part(load, &tensor, &bias, parts[i].begin, parts[i].end, parts[i].linear);
+        tt_status st = load_part(load, &parts[i], &tensor, &bias, linears[i]);
         if (st != TT_OK) {
             tt_ffn_fini(ffn);
             return tt_status_trace(st, __FILE__, __LINE__, __func__);
@@ -68,25 +76,24 @@ tt_status tti_ffn_load(tt_load_params *load, const tti_ffn_roles *roles, int64_t
 
 void tti_ffn_will_need(const tt_load_params *load, const tti_ffn_roles *roles, int64_t layer, int64_t expert, const tti_ffn_columns *columns)
 {
-    const tt_tensor gate = tt_model_tensor(load->model, roles->gate, layer, expert), up = tt_model_tensor(load->model, roles->up, layer, expert),
-                    down = tt_model_tensor(load->model, roles->down, layer, expert);
-    tt_load_will_need(load, &gate, columns->f_begin, columns->f_end - columns->f_begin);
-    tt_load_will_need(load, &up, columns->f_begin, columns->f_end - columns->f_begin);
-    tt_load_will_need(load, &down, columns->h_begin, columns->h_end - columns->h_begin);
+    part parts[PARTS];
+    parts_of(roles, columns, parts);
+    for (int i = 0; i < PARTS; i++) {
+        const tt_tensor tensor = tt_model_tensor(load->model, parts[i].weight, layer, expert);
+        tt_load_will_need(load, &tensor, parts[i].begin, parts[i].n_rows);
+    }
 }
 
 size_t tti_ffn_packed_bytes(const tt_load_params *load, const tti_ffn_roles *roles, int64_t layer, int64_t expert, const tti_ffn_columns *columns)
 {
-    const struct {
-        tt_role role;
-        int64_t n_rows;
-    } part[] = {{roles->gate, columns->f_end - columns->f_begin}, {roles->up, columns->f_end - columns->f_begin}, {roles->down, columns->h_end - columns->h_begin}};
+    part parts[PARTS];
+    parts_of(roles, columns, parts);
     tt_arena count = {0};
-    for (size_t i = 0; i < sizeof(part) / sizeof(part[0]); i++) {
-        const tt_tensor tensor = tt_model_tensor(load->model, part[i].role, layer, expert);
+    for (int i = 0; i < PARTS; i++) {
+        const tt_tensor tensor = tt_model_tensor(load->model, parts[i].weight, layer, expert);
         if (tensor.name) {
             const ttk_format format = tt_load_format(load->weights, &tensor);
-            tt_arena_alloc(&count, ttk_packed_bytes(&format, part[i].n_rows, tensor.cols));
+            tt_arena_alloc(&count, ttk_packed_bytes(&format, parts[i].n_rows, tensor.cols));
         }
     }
     return count.used_bytes;

@@ -107,7 +107,7 @@ extern const tti_ffn_roles tti_ffn_dense, tti_ffn_shared, tti_ffn_expert;
 tt_status tti_ffn_load(tt_load_params *load, const tti_ffn_roles *roles, int64_t layer, int64_t expert, const tti_ffn_columns *columns, tt_ffn *ffn);
 /* Tells the system that they will be loaded soon. */
 void tti_ffn_will_need(const tt_load_params *load, const tti_ffn_roles *roles, int64_t layer, int64_t expert, const tti_ffn_columns *columns);
-/* Bytes of those columns' packed matrices. */
+/* Bytes that those columns' packed matrices take of an arena. */
 size_t tti_ffn_packed_bytes(const tt_load_params *load, const tti_ffn_roles *roles, int64_t layer, int64_t expert, const tti_ffn_columns *columns);
 /* Bytes that one pass through it reads. */
 uint64_t tti_ffn_bytes(const tt_ffn *ffn);
