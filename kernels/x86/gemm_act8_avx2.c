@@ -12,6 +12,10 @@
 enum {
     TILE_ROWS = 4,   /* by 2 registers: 8 sums, 4 quads of rows, 2 of weights */
     GROUP_ROWS = 32, /* rows whose sums wait together: 4 KiB */
+    TALL_VECS =
+        2, /* registers that tiles of 3 and 4 rows are wide; lower ones are as wide as the panel, */
+    LONE_VECS =
+        2, /* but for signed bytes and a lone row: these come faster from memory if they are gone through twice */
     UNPACK_ROWS = 13 /* from here on codes are unpacked once for all rows */
 };
 
@@ -27,13 +31,19 @@ typedef enum code_form {
 
 TTK_INLINE code_form form_of(ttk_dtype code)
 {
-    return code == TTK_I4 || code == TTK_U4 ? FORM_NIBBLE : code == TTK_I8 || code == TTK_U8 ? FORM_SIGNED : FORM_SMALL;
+    return code == TTK_I4 || code == TTK_U4   ? FORM_NIBBLE
+           : code == TTK_I8 || code == TTK_U8 ? FORM_SIGNED
+                                              : FORM_SMALL;
 }
 
 /* By what the number of a code is larger than the byte that the products take for it. */
 TTK_INLINE int code_lift(ttk_dtype code)
 {
-    return code == TTK_U8 ? 128 : code == TTK_I4 ? -8 : code == TTK_I6 ? -32 : code == TTK_E2M1 ? -12 : 0;
+    return code == TTK_U8     ? 128
+           : code == TTK_I4   ? -8
+           : code == TTK_I6   ? -32
+           : code == TTK_E2M1 ? -12
+                              : 0;
 }
 
 /* How codes are taken: straight from where they lie, all segments being full; or from bytes of their form. */
@@ -47,7 +57,8 @@ typedef struct row_factors {
     const int8_t *code;            /* the first input of the block */
 } row_factors;
 
-TTK_INLINE void load_row_factors(code_form form, act8_kind kind, const job *w, const block *b, int64_t m, row_factors *f)
+TTK_INLINE void load_row_factors(code_form form, act8_kind kind, const job *w, const block *b,
+                                 int64_t m, row_factors *f)
 {
     const ttk_act8_row row = ttk_act8_row_at(w->rows, w->stride, m, w->shape.K);
     const float *from = row.scale + b->at / TTK_ACT_GROUP;
@@ -57,12 +68,17 @@ TTK_INLINE void load_row_factors(code_form form, act8_kind kind, const job *w, c
     if (w->segment == TTK_ACT_GROUP) {
         scale = _mm256_maskload_ps(from, mask);
     } else { /* two segments each */
-        scale = _mm256_permutevar8x32_ps(_mm256_maskload_ps(from, vec_mask((b->n + 1) / 2)), _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3));
+        scale = _mm256_permutevar8x32_ps(_mm256_maskload_ps(from, vec_mask((b->n + 1) / 2)),
+                                         _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3));
     }
-    const __m256 sum = _mm256_maskload_ps(ttk_act8_sums(row, w->segment) + segment_at(w, b->at), mask);
-    __m256i begin = _mm256_mullo_epi32(_mm256_cvtps_epi32(sum), _mm256_set1_epi32(form == FORM_NIBBLE ? lift / 2 : lift));
-    if (form == FORM_NIBBLE) { /* half of it each; as codes are below 16 and 8 pairs of them are added, both end within 16 bits */
-        begin = _mm256_or_si256(_mm256_slli_epi32(begin, 16), _mm256_and_si256(begin, _mm256_set1_epi32(0xffff)));
+    const __m256 sum =
+        _mm256_maskload_ps(ttk_act8_sums(row, w->segment) + segment_at(w, b->at), mask);
+    __m256i begin = _mm256_mullo_epi32(_mm256_cvtps_epi32(sum),
+                                       _mm256_set1_epi32(form == FORM_NIBBLE ? lift / 2 : lift));
+    if (form ==
+        FORM_NIBBLE) { /* half of it each; as codes are below 16 and 8 pairs of them are added, both end within 16 bits */
+        begin = _mm256_or_si256(_mm256_slli_epi32(begin, 16),
+                                _mm256_and_si256(begin, _mm256_set1_epi32(0xffff)));
     }
     f->code = row.code + b->at;
     _mm256_storeu_ps(f->scale, scale);
@@ -78,7 +94,8 @@ TTK_INLINE __m256i quad_codes(ttk_dtype code, source from, const unsigned char *
     }
     const int unit = (int)ttk_quant_unit(code), quads = unit / QUAD;
     codes += q / quads * (int)ttk_quant_code_bytes(code, unit);
-    return quad_bytes(code == TTK_U8 ? TTK_I8 : code, code == TTK_I8 ? WAY_WHOLE : WAY_ZERO, codes, q % quads, h);
+    return quad_bytes(code == TTK_U8 ? TTK_I8 : code, code == TTK_I8 ? WAY_WHOLE : WAY_ZERO, codes,
+                      q % quads, h);
 }
 
 /* sum += products with a row's quad, 16 bits each. In place: the compiler would move registers about, and the number of instructions is what limits
@@ -93,27 +110,56 @@ TTK_INLINE void add_nibbles(__m256i *sum, __m256i w, __m256i x)
 TTK_INLINE void add_signed(__m256i *sum, __m256i w, __m256i size, __m256i x, __m256i ones)
 {
     __m256i p;
-    __asm__("vpsignb %2, %4, %1\n\tvpmaddubsw %1, %3, %1\n\tvpmaddwd %5, %1, %1\n\tvpaddd %1, %0, %0"
-            : "+x"(*sum), "=&x"(p)
-            : "xm"(w), "x"(size), "x"(x), "x"(ones));
+    __asm__(
+        "vpsignb %2, %4, %1\n\tvpmaddubsw %1, %3, %1\n\tvpmaddwd %5, %1, %1\n\tvpaddd %1, %0, %0"
+        : "+x"(*sum), "=&x"(p)
+        : "xm"(w), "x"(size), "x"(x), "x"(ones));
 }
 
 /* The same of two quads of unsigned bytes below 64. */
 TTK_INLINE void add_small(__m256i *sum, const __m256i *w, const __m256i *x, __m256i ones)
 {
-    const __m256i p = _mm256_add_epi16(_mm256_maddubs_epi16(w[0], x[0]), _mm256_maddubs_epi16(w[1], x[1]));
+    const __m256i p =
+        _mm256_add_epi16(_mm256_maddubs_epi16(w[0], x[0]), _mm256_maddubs_epi16(w[1], x[1]));
     *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(p, ones));
 }
 
-/* sum[rows * vecs] += those of one segment from register j of the panel on. */
-TTK_INLINE void segment_sums(code_form form, ttk_dtype code, source from, __m256i *sum, const unsigned char *codes, const int8_t *const *x, int quads,
-                             int j, int rows, int vecs)
+/* What a tile asks for at each segment: the next block, in the order of memory, which the CPU's own guesses then follow. */
+typedef struct stream {
+    const unsigned char *at;
+    size_t step; /* bytes; 0: nothing */
+} stream;
+
+/* Lines that `vecs` registers of a quad's codes take. */
+TTK_INLINE int quad_lines(ttk_dtype code, int vecs)
+{
+    const int unit = (int)ttk_quant_unit(code),
+              bytes = (int)ttk_quant_code_bytes(code, unit) * QUAD / unit * vecs / BLOCKS;
+    return (bytes + TTK_LINE_BYTES - 1) / TTK_LINE_BYTES;
+}
+
+/* Asks for `lines` lines, `stride` bytes from each to the next. */
+TTK_INLINE void fetch_lines(const unsigned char *at, size_t stride, int lines)
+{
+    TTK_UNROLL
+    for (int i = 0; i < lines; i++) {
+        _mm_prefetch((const char *)at + (size_t)i * stride, _MM_HINT_T0);
+    }
+}
+
+/* sum[rows * vecs] += those of one segment from register j of the panel on. Lines of the stream are asked for one after the other while products
+ * are at work: a burst of requests waits for room among the misses of the L1 cache. */
+TTK_INLINE void segment_sums(code_form form, ttk_dtype code, source from, __m256i *sum,
+                             const unsigned char *codes, const int8_t *const *x, int quads, int j,
+                             int rows, int vecs, const unsigned char *ahead, size_t stride)
 {
     const __m256i ones = _mm256_set1_epi16(1);
-    const int pair = form == FORM_SMALL ? 2 : 1;
+    const int pair = form == FORM_SMALL ? 2 : 1, lines = quad_lines(code, vecs) * pair;
     TTK_UNROLL
     for (int q = 0; q < quads; q += pair) {
         __m256i w[BLOCKS][2];
+        fetch_lines(ahead, stride, lines);
+        ahead += (size_t)lines * stride;
         TTK_UNROLL
         for (int i = 0; i < vecs * pair; i++) {
             w[i / pair][i % pair] = quad_codes(code, from, codes, q + i % pair, j + i / pair);
@@ -141,25 +187,15 @@ TTK_INLINE void segment_sums(code_form form, ttk_dtype code, source from, __m256
     }
 }
 
-/* What a tile asks for at each segment: the next block, in the order of memory, which the CPU's own guesses then follow, and at an even pace. */
-typedef struct stream {
-    const unsigned char *at;
-    size_t step; /* bytes; 0: nothing */
-} stream;
-
-TTK_INLINE void fetch_step(stream *ahead)
-{
-    for (size_t line = 0; line < ahead->step; line += 2 * TTK_LINE_BYTES) {
-        _mm_prefetch((const char *)ahead->at + line, _MM_HINT_T0);
-        _mm_prefetch((const char *)ahead->at + line + TTK_LINE_BYTES, _MM_HINT_T0);
-    }
-    ahead->at += ahead->step;
-}
-
 /* `rows` rows by `vecs` registers from register j of the panel on, through a block. */
-TTK_INLINE void tile(code_form form, ttk_dtype code, source from, act8_kind kind, const block *b, const row_factors *f, float (*acc)[TTK_PANEL],
-                     int quads, int j, int rows, int vecs, stream *ahead)
+TTK_INLINE void tile(code_form form, ttk_dtype code, source from, act8_kind kind, const block *b,
+                     const row_factors *f, float (*acc)[TTK_PANEL], int quads, int j, int rows,
+                     int vecs, stream *ahead)
 {
+    const int asks = quads * quad_lines(code, vecs);
+    const size_t stride = ahead->step > (size_t)(asks * TTK_LINE_BYTES)
+                              ? TTK_LINE_BYTES
+                              : (ahead->step + (size_t)asks - 1) / (size_t)asks;
     stream next = *ahead;
     const int8_t *x[TILE_ROWS];
     TTK_UNROLL
@@ -169,15 +205,18 @@ TTK_INLINE void tile(code_form form, ttk_dtype code, source from, act8_kind kind
     for (int s = 0; s < b->n; s++) {
         __m256i sum[2 * BLOCKS];
         LET_GO();
-        fetch_step(&next);
         TTK_UNROLL
         for (int i = 0; i < rows * vecs; i++) {
             sum[i] = _mm256_set1_epi32(f[i / vecs].begin[s]);
         }
-        segment_sums(form, code, from, sum, b->codes[s], x, quads, j, rows, vecs);
+        segment_sums(form, code, from, sum, b->codes[s], x, quads, j, rows, vecs, next.at, stride);
+        fetch_lines(next.at + (size_t)asks * stride, 0,
+                    1); /* of the part that scales have in a step */
+        next.at += next.step;
         TTK_UNROLL
         for (int r = 0; r < rows; r++) {
-            const __m256 x_scale = _mm256_broadcast_ss(&f[r].scale[s]), x_shift = _mm256_broadcast_ss(&f[r].shift[s]);
+            const __m256 x_scale = _mm256_broadcast_ss(&f[r].scale[s]),
+                         x_shift = _mm256_broadcast_ss(&f[r].shift[s]);
             x[r] += quads * QUAD;
             TTK_UNROLL
             for (int h = 0; h < vecs; h++) {
@@ -188,7 +227,9 @@ TTK_INLINE void tile(code_form form, ttk_dtype code, source from, act8_kind kind
                 if (kind == KIND_ZERO) { /* exact */
                     y = _mm256_fnmadd_ps(_mm256_load_ps(&b->shift[s][column]), x_shift, y);
                 }
-                __m256 a = _mm256_fmadd_ps(_mm256_mul_ps(_mm256_load_ps(&b->scale[s][column]), x_scale), y, _mm256_load_ps(&acc[r][column]));
+                __m256 a =
+                    _mm256_fmadd_ps(_mm256_mul_ps(_mm256_load_ps(&b->scale[s][column]), x_scale), y,
+                                    _mm256_load_ps(&acc[r][column]));
                 if (kind == KIND_OFFSET) {
                     a = _mm256_fmadd_ps(_mm256_load_ps(&b->shift[s][column]), x_shift, a);
                 }
@@ -199,17 +240,11 @@ TTK_INLINE void tile(code_form form, ttk_dtype code, source from, act8_kind kind
     *ahead = next;
 }
 
-/* Registers that a tile of so many rows is wide. */
-TTK_INLINE int tile_vecs(int64_t rows)
+/* `rows` rows of acc, from m on, in tiles of so many registers. */
+TTK_INLINE void tiles(ttk_dtype code, source from, act8_kind kind, const job *w, const block *b,
+                      float (*acc)[TTK_PANEL], int quads, int64_t m, int rows, int vecs,
+                      stream *ahead)
 {
-    return rows > 2 ? 2 : BLOCKS;
-}
-
-/* `rows` rows of acc, from m on. */
-TTK_INLINE void tiles(ttk_dtype code, source from, act8_kind kind, const job *w, const block *b, float (*acc)[TTK_PANEL], int quads, int64_t m,
-                      int rows, stream *ahead)
-{
-    const int vecs = tile_vecs(rows);
     const code_form form = form_of(code);
     row_factors f[TILE_ROWS];
     TTK_UNROLL
@@ -229,35 +264,42 @@ TTK_INLINE int64_t tile_rows(int64_t M, int64_t m)
 }
 
 /* How often a block is gone through for M rows. */
-static size_t passes_of(int64_t M)
+static size_t passes_of(code_form form, int64_t M)
 {
     size_t passes = 0;
     for (int64_t m = 0; m < M; m += tile_rows(M, m)) {
-        passes += (size_t)(BLOCKS / tile_vecs(tile_rows(M, m)));
+        passes += (size_t)(BLOCKS / (tile_rows(M, m) > 2             ? TALL_VECS
+                                     : form == FORM_SIGNED && M == 1 ? LONE_VECS
+                                                                     : BLOCKS));
     }
     return passes;
 }
 
 /* M rows of acc += their products with a block. */
-TTK_INLINE void rows_by_block(ttk_dtype code, source from, act8_kind kind, const job *w, const block *b, float (*acc)[TTK_PANEL], int quads,
-                              int64_t M, stream *ahead)
+TTK_INLINE void rows_by_block(ttk_dtype code, source from, act8_kind kind, const job *w,
+                              const block *b, float (*acc)[TTK_PANEL], int quads, int64_t M,
+                              stream *ahead)
 {
+    const code_form form = form_of(code);
     for (int64_t m = 0, rows; m < M; m += rows) {
         rows = tile_rows(M, m);
         if (rows == TILE_ROWS) {
-            tiles(code, from, kind, w, b, acc, quads, m, TILE_ROWS, ahead);
+            tiles(code, from, kind, w, b, acc, quads, m, TILE_ROWS, TALL_VECS, ahead);
         } else if (rows == 3) {
-            tiles(code, from, kind, w, b, acc, quads, m, 3, ahead);
+            tiles(code, from, kind, w, b, acc, quads, m, 3, TALL_VECS, ahead);
         } else if (rows == 2) {
-            tiles(code, from, kind, w, b, acc, quads, m, 2, ahead);
+            tiles(code, from, kind, w, b, acc, quads, m, 2, BLOCKS, ahead);
+        } else if (form == FORM_SIGNED && M == 1) {
+            tiles(code, from, kind, w, b, acc, quads, m, 1, LONE_VECS, ahead);
         } else {
-            tiles(code, from, kind, w, b, acc, quads, m, 1, ahead);
+            tiles(code, from, kind, w, b, acc, quads, m, 1, BLOCKS, ahead);
         }
     }
 }
 
 /* ---- straight from packed codes: the formats met most ---- */
-static bool packed_rows_by_block(const job *w, const block *b, float (*acc)[TTK_PANEL], int64_t M, stream *ahead)
+static bool packed_rows_by_block(const job *w, const block *b, float (*acc)[TTK_PANEL], int64_t M,
+                                 stream *ahead)
 {
     enum { WHOLE = TTK_ACT_GROUP / QUAD, HALF = TTK_HALF_GROUP / QUAD };
     const act8_kind kind = act8_kind_of(w->format);
@@ -312,7 +354,8 @@ static void unpack_block(const job *w, const block_places *at, block *b)
 }
 
 /* `code` stands for all of its form. Plain formats of whole segments have code of their own; the others decide about shifts as they go. */
-TTK_INLINE void unpacked_of_form(ttk_dtype code, const job *w, const block *b, float (*acc)[TTK_PANEL], int64_t M, stream *ahead)
+TTK_INLINE void unpacked_of_form(ttk_dtype code, const job *w, const block *b,
+                                 float (*acc)[TTK_PANEL], int64_t M, stream *ahead)
 {
     const act8_kind kind = act8_kind_of(w->format);
     if (w->segment != TTK_ACT_GROUP) {
@@ -324,7 +367,8 @@ TTK_INLINE void unpacked_of_form(ttk_dtype code, const job *w, const block *b, f
     }
 }
 
-static void unpacked_rows_by_block(const job *w, const block *b, float (*acc)[TTK_PANEL], int64_t M, stream *ahead)
+static void unpacked_rows_by_block(const job *w, const block *b, float (*acc)[TTK_PANEL], int64_t M,
+                                   stream *ahead)
 {
     switch (form_of(w->format->code)) {
     case FORM_NIBBLE:
@@ -340,16 +384,20 @@ static void unpacked_rows_by_block(const job *w, const block *b, float (*acc)[TT
 }
 
 /* M rows of acc through the next block of a panel, in so many passes. */
-static void next_block(const job *w, walk *from, block *b, float (*acc)[TTK_PANEL], int64_t M, size_t passes)
+static void next_block(const job *w, walk *from, block *b, float (*acc)[TTK_PANEL], int64_t M,
+                       size_t passes)
 {
-    enum { FILL_SHARE = 4 }; /* making a block ready takes about a quarter of the time of a pass, and must ask for its part */
+    enum {
+        FILL_SHARE = 4
+    }; /* making a block ready takes about a quarter of the time of a pass, and must ask for its part */
     block_places at;
     find_segments(w, from, b, &at);
-    stream ahead = {b->ahead[0], w->segment_bytes / (FILL_SHARE * passes + 1)};
-    for (int s = 0; s < b->n; s++) {
-        fetch_step(&ahead);
+    const size_t fill_step = w->segment_bytes / (FILL_SHARE * passes + 1);
+    const size_t fill_bytes = fill_step * (size_t)b->n;
+    for (size_t at_byte = 0; at_byte < fill_bytes; at_byte += TTK_LINE_BYTES) {
+        fetch_lines(b->ahead[0] + at_byte, 0, 1);
     }
-    ahead.step = (w->segment_bytes - ahead.step) / passes;
+    stream ahead = {b->ahead[0] + fill_bytes, (w->segment_bytes - fill_step) / passes};
     fill_factors(w, &at, b);
     if (at.last_n_k == w->segment && (M < UNPACK_ROWS || form_of(w->format->code) == FORM_SIGNED)) {
         memcpy(b->codes, at.codes, sizeof(b->codes));
@@ -372,8 +420,9 @@ static void store_row(float *y, const float *acc, int64_t n)
     }
 }
 
-void ttk_gemm_act8_avx2(float *y, int64_t ldy, const void *rows, size_t stride, const ttk_format *format, const void *panels,
-                        int64_t M, int64_t N, int64_t K)
+void ttk_gemm_act8_avx2(float *y, int64_t ldy, const void *rows, size_t stride,
+                        const ttk_format *format, const void *panels, int64_t M, int64_t N,
+                        int64_t K)
 {
     const size_t panel_bytes = ttk_panel_bytes(format, K);
     const unsigned char *panel = panels;
@@ -386,7 +435,7 @@ void ttk_gemm_act8_avx2(float *y, int64_t ldy, const void *rows, size_t stride, 
             walk at = walk_of(&w, panel);
             w.rows = (const unsigned char *)rows + (size_t)m * stride;
             memset(acc, 0, (size_t)n_rows * sizeof(acc[0]));
-            const size_t passes = passes_of(n_rows);
+            const size_t passes = passes_of(form_of(format->code), n_rows);
             while (at.at < K) {
                 next_block(&w, &at, &b, acc, n_rows, passes);
             }
