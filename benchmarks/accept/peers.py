@@ -12,6 +12,7 @@ import re
 import statistics
 import subprocess
 import sys
+import tempfile
 
 import measure
 
@@ -23,9 +24,9 @@ class Fault(Exception):
     pass
 
 
-def output_of(command, env=None):
+def output_of(command, env=None, cwd=None):
     try:
-        done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        done = subprocess.run(command, env=env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                               universal_newlines=True, check=False, timeout=RUN_LIMIT_S)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise Fault("%s: %s" % (" ".join(command), error))
@@ -38,7 +39,7 @@ class Work:
     """What is measured: of one file, with so many threads."""
 
     def __init__(self, model, threads, prefill, batches, depths, tokens):
-        self.model, self.threads, self.tokens = model, threads, tokens
+        self.model, self.threads, self.tokens = os.path.abspath(model), threads, tokens
         self.prefill, self.batches, self.depths = prefill, batches, depths
 
     def keys(self):
@@ -83,7 +84,8 @@ class Llama:
 
     def __init__(self, name, folder, is_ik):
         self.name, self.is_ik = name, is_ik
-        self.bench, self.batched = (os.path.join(folder, p) for p in ("llama-bench", "llama-batched-bench"))
+        self.log_folder = tempfile.TemporaryDirectory(prefix="tutti-peer-")  # they leave logs where they run
+        self.bench, self.batched = (os.path.join(os.path.abspath(folder), p) for p in ("llama-bench", "llama-batched-bench"))
         for program in (self.bench, self.batched):
             if not os.access(program, os.X_OK):
                 sys.exit("%s: cannot be run" % program)
@@ -97,19 +99,21 @@ class Llama:
             found.update(self._run_batched(work, batches))
         return found
 
+    def _output_of(self, command):
+        return output_of(command, cwd=self.log_folder.name)
+
     def _run_bench(self, work):
-        command = [self.bench, "-m", work.model, "-t", str(work.threads), "-fa", "1", "-r", "1", "-o", "json",
-                   "-p", ",".join(map(str, work.prefill)) or "0", "-n", str(work.tokens) if 1 in work.batches else "0"]
+        common = [self.bench, "-m", work.model, "-t", str(work.threads), "-fa", "1", "-r", "1", "-o", "json"]
+        plain = common + ["-p", ",".join(map(str, work.prefill)) or "0", "-n", str(work.tokens) if 1 in work.batches else "0"]
         deep = [d for d in work.depths if d > 0]
         if self.is_ik:
-            command += ["-fmoe", "1", "-rtr", "1"]
-            for depth in deep:
-                command += ["-gp", "%d,%d" % (depth, work.tokens)]
-        text = output_of(command)
-        found = self._of_json(text, work)
-        for depth in deep if not self.is_ik else []:
-            found.update(self._of_json(output_of([self.bench, "-m", work.model, "-t", str(work.threads), "-fa", "1", "-r", "1", "-o", "json",
-                                                  "-p", "0", "-n", str(work.tokens), "-d", str(depth)]), work))
+            pairs = [word for depth in deep for word in ("-gp", "%d,%d" % (depth, work.tokens))]
+            return self._of_json(self._output_of(plain + ["-fmoe", "1", "-rtr", "1"] + pairs), work)
+        commands = [plain] if work.prefill or 1 in work.batches else []
+        commands += [common + ["-p", "0", "-n", str(work.tokens), "-d", str(depth)] for depth in deep]
+        found = {}
+        for command in commands:
+            found.update(self._of_json(self._output_of(command), work))
         return found
 
     @staticmethod
@@ -129,7 +133,7 @@ class Llama:
                    "-b", "2048", "-ub", "512", "-npp", str(PROMPT_IN_BATCH), "-ntg", str(work.tokens), "-npl", ",".join(map(str, batches))]
         command += ["-fa", "on"] + (["-rtr"] if self.is_ik else [])
         found = {}
-        for line in output_of(command).splitlines():
+        for line in self._output_of(command).splitlines():
             row = re.match(r"^\|\s*%d \|\s*%d \|\s*(\d+) \|" % (PROMPT_IN_BATCH, work.tokens), line)
             if row:
                 found[("decode", work.tokens, int(row.group(1)), 0)] = float(line.split("|")[8])

@@ -12,7 +12,7 @@
  *   only dp given    the largest tp whose dp groups lie within nodes (--split: ranks / dp)
  *   only tp given    as many groups as lie within nodes (--split: ranks / tp)
  *   expert ranks     all; --ep N: the first N of the walk; or those of --split. etp = 1.
- *   sizes            max_batch 8, prefill_chunk 128, context min(the model's, 4096), 3 handles
+ *   sizes            max_batch 8, prefill_chunk 512, context min(the model's, 4096), 3 handles
  * A TP group leaves its node only if the user's dp x tp cannot be had otherwise; `why` says so. */
 #include "tutti/plan.h"
 #include <inttypes.h>
@@ -25,7 +25,7 @@
 
 enum {
     DEFAULT_MAX_BATCH = 8,
-    DEFAULT_PREFILL_CHUNK = 128, /* rows; enough to read weights once for many rows */
+    DEFAULT_PREFILL_CHUNK = 512, /* rows; enough to read weights once for many rows */
     DEFAULT_CONTEXT = 4096,      /* tokens; a model's own limit is often more than memory holds */
     DEFAULT_HANDLES = 3,         /* the exchange's contract: at least 3 in flight */
     MAX_HANDLES = 64,

@@ -70,6 +70,21 @@ typedef struct act8_case {
     buffer x, packed;
 } act8_case;
 
+/* The largest sums, also of halves of what is added up in 16 bits: codes at an end, in rows whose signs come in runs or at random. */
+static void make_extreme(rng *r, act8_case *c, float *x)
+{
+    const ttk_dtype code = c->format.code;
+    const unsigned char most = code == TTK_I8 ? 127 : code == TTK_U8 ? 255 : code == TTK_I6 ? 63 : 15, least = code == TTK_I8 ? 128 : 0;
+    if (rng_below(r, 2) && c->w.array[0].bytes > 0) {
+        memset(c->w.array[0].data, rng_below(r, 2) ? most : least, c->w.array[0].bytes);
+    }
+    const int64_t run = (int64_t)1 << rng_below(r, 6);
+    const bool is_random = rng_below(r, 2);
+    for (int64_t i = 0; i < c->M * c->K; i++) {
+        x[i] = (is_random ? rng_below(r, 2) > 0 : i / run % 2 > 0) ? 1.0f : -1.0f;
+    }
+}
+
 static act8_case random_case(rng *r)
 {
     act8_case c = {.kind = (values)rng_below(r, VALUES_COUNT)};
@@ -87,10 +102,8 @@ static act8_case random_case(rng *r)
     buffer plain = buffer_new((size_t)(c.M * c.K), sizeof(float));
     float *x = buffer_f32(&plain);
     rng_fill(r, x, c.M * c.K, c.kind);
-    /* The largest sums: all codes of a row at an end. */
-    const bool is_extreme = rng_below(r, 8) == 0;
-    for (int64_t i = 0; is_extreme && i < c.M * c.K; i++) {
-        x[i] = rng_below(r, 2) ? 1.0f : -1.0f;
+    if (rng_below(r, 6) == 0) {
+        make_extreme(r, &c, x);
     }
     ttk.act8(c.x.data, c.stride, x, c.K, c.M, c.K);
     buffer_free(&plain);

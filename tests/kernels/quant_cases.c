@@ -19,7 +19,9 @@ static const ttk_format known[] = {
     {TTK_E4M3, TTK_F32, TTK_SHIFT_NONE, 128, 0}, /* FP8 blocks */
     {TTK_E2M1, TTK_E8M0, TTK_SHIFT_NONE, 32, 0}, /* MXFP4 */
     {TTK_U4, TTK_BF16, TTK_SHIFT_ZERO, 40, 0},   /* groups with zero points */
-    {TTK_U4, TTK_F16, TTK_SHIFT_ZERO, 128, 0},        {TTK_I4, TTK_BF16, TTK_SHIFT_NONE, 64, 0},
+    {TTK_U8, TTK_BF16, TTK_SHIFT_ZERO, 32, 0},
+    {TTK_U4, TTK_F16, TTK_SHIFT_ZERO, 128, 0},
+    {TTK_I4, TTK_BF16, TTK_SHIFT_NONE, 64, 0},
     {TTK_I8, TTK_BF16, TTK_SHIFT_NONE, 1 << 20, 0}, /* a scale per channel */
     {TTK_E4M3, TTK_BF16, TTK_SHIFT_NONE, 1 << 20, 0},
 };

@@ -359,7 +359,7 @@ static void defaults_are_filled_and_named(void **state)
     tt_layout *layout = create(&arch, &params);
     assert_int_equal(layout->max_batch, 8);
     assert_int_equal(layout->max_batch_group, 4);
-    assert_int_equal(layout->prefill_chunk, 128);
+    assert_int_equal(layout->prefill_chunk, 512);
     assert_int_equal(layout->context, 4096);
     assert_int_equal(layout->n_handles, 3);
     assert_int_equal(layout->kv_pages, 4 * 256);
