@@ -93,7 +93,7 @@ class Llama:
     def run(self, work):
         found = {}
         batches = [b for b in work.batches if b > 1]
-        if work.prefill or 1 in work.batches or work.depths:
+        if work.prefill or 1 in work.batches or any(d > 0 for d in work.depths):
             found.update(self._run_bench(work))
         if batches:
             found.update(self._run_batched(work, batches))

@@ -44,7 +44,7 @@ typedef struct tt_layout_params {
     const char *split;       /* "attention:0-3+8,experts:4-7" or NULL; '+' joins ranges, ',' parts sections, a rank may stand in both;
                               * then dp * tp must equal the attention ranks */
     int64_t max_batch;       /* sequences decoded at once over all DP groups */
-    int64_t prefill_chunk;   /* prompt rows per DP group and step */
+    int64_t prefill_chunk;   /* prompt rows per DP group and step; 0 = 512 */
     int64_t context;         /* tokens per sequence; 0 = the model's, at most 4096 */
     int64_t kv_memory_bytes; /* per rank; 0 = what max_batch * context needs */
     int n_handles;           /* exchange handles in flight; 0 = 3 */

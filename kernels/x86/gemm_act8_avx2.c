@@ -12,10 +12,6 @@
 enum {
     TILE_ROWS = 4,   /* by 2 registers: 8 sums, 4 quads of rows, 2 of weights */
     GROUP_ROWS = 32, /* rows whose sums wait together: 4 KiB */
-    TALL_VECS =
-        2, /* registers that tiles of 3 and 4 rows are wide; lower ones are as wide as the panel, */
-    LONE_VECS =
-        2, /* but for signed bytes and a lone row: these come faster from memory if they are gone through twice */
     UNPACK_ROWS = 13 /* from here on codes are unpacked once for all rows */
 };
 
@@ -127,10 +123,10 @@ TTK_INLINE void add_small(__m256i *sum, const __m256i *w, const __m256i *x, __m2
 /* What a tile asks for at each segment: the next block, in the order of memory, which the CPU's own guesses then follow. */
 typedef struct stream {
     const unsigned char *at;
-    size_t step; /* bytes; 0: nothing */
+    size_t step; /* bytes */
 } stream;
 
-/* Lines that `vecs` registers of a quad's codes take. */
+/* Lines that `vecs` registers of a quad's codes take; of unpacked ones those that their form has where it is packed. */
 TTK_INLINE int quad_lines(ttk_dtype code, int vecs)
 {
     const int unit = (int)ttk_quant_unit(code),
@@ -138,28 +134,33 @@ TTK_INLINE int quad_lines(ttk_dtype code, int vecs)
     return (bytes + TTK_LINE_BYTES - 1) / TTK_LINE_BYTES;
 }
 
-/* Asks for `lines` lines, `stride` bytes from each to the next. */
-TTK_INLINE void fetch_lines(const unsigned char *at, size_t stride, int lines)
+TTK_INLINE void fetch_line(const unsigned char *at)
+{
+    _mm_prefetch((const char *)at, _MM_HINT_T0);
+}
+
+/* `stride` bytes from each to the next. */
+TTK_INLINE void fetch_lines(const unsigned char *at, size_t stride, int n_lines)
 {
     TTK_UNROLL
-    for (int i = 0; i < lines; i++) {
-        _mm_prefetch((const char *)at + (size_t)i * stride, _MM_HINT_T0);
+    for (int i = 0; i < n_lines; i++) {
+        fetch_line(at + (size_t)i * stride);
     }
 }
 
 /* sum[rows * vecs] += those of one segment from register j of the panel on. Lines of the stream are asked for one after the other while products
- * are at work: a burst of requests waits for room among the misses of the L1 cache. */
+ * are at work: requests that come all at once wait for room among the misses of the L1 cache. */
 TTK_INLINE void segment_sums(code_form form, ttk_dtype code, source from, __m256i *sum,
                              const unsigned char *codes, const int8_t *const *x, int quads, int j,
                              int rows, int vecs, const unsigned char *ahead, size_t stride)
 {
     const __m256i ones = _mm256_set1_epi16(1);
-    const int pair = form == FORM_SMALL ? 2 : 1, lines = quad_lines(code, vecs) * pair;
+    const int pair = form == FORM_SMALL ? 2 : 1, n_lines = quad_lines(code, vecs) * pair;
     TTK_UNROLL
     for (int q = 0; q < quads; q += pair) {
         __m256i w[BLOCKS][2];
-        fetch_lines(ahead, stride, lines);
-        ahead += (size_t)lines * stride;
+        fetch_lines(ahead, stride, n_lines);
+        ahead += (size_t)n_lines * stride;
         TTK_UNROLL
         for (int i = 0; i < vecs * pair; i++) {
             w[i / pair][i % pair] = quad_codes(code, from, codes, q + i % pair, j + i / pair);
@@ -192,10 +193,10 @@ TTK_INLINE void tile(code_form form, ttk_dtype code, source from, act8_kind kind
                      const row_factors *f, float (*acc)[TTK_PANEL], int quads, int j, int rows,
                      int vecs, stream *ahead)
 {
-    const int asks = quads * quad_lines(code, vecs);
-    const size_t stride = ahead->step > (size_t)(asks * TTK_LINE_BYTES)
+    const int n_asks = quads * quad_lines(code, vecs);
+    const size_t stride = ahead->step > (size_t)(n_asks * TTK_LINE_BYTES)
                               ? TTK_LINE_BYTES
-                              : (ahead->step + (size_t)asks - 1) / (size_t)asks;
+                              : (ahead->step + (size_t)n_asks - 1) / (size_t)n_asks;
     stream next = *ahead;
     const int8_t *x[TILE_ROWS];
     TTK_UNROLL
@@ -210,8 +211,7 @@ TTK_INLINE void tile(code_form form, ttk_dtype code, source from, act8_kind kind
             sum[i] = _mm256_set1_epi32(f[i / vecs].begin[s]);
         }
         segment_sums(form, code, from, sum, b->codes[s], x, quads, j, rows, vecs, next.at, stride);
-        fetch_lines(next.at + (size_t)asks * stride, 0,
-                    1); /* of the part that scales have in a step */
+        fetch_line(next.at + (size_t)n_asks * stride); /* where scales make a step longer than its codes */
         next.at += next.step;
         TTK_UNROLL
         for (int r = 0; r < rows; r++) {
@@ -240,12 +240,19 @@ TTK_INLINE void tile(code_form form, ttk_dtype code, source from, act8_kind kind
     *ahead = next;
 }
 
-/* `rows` rows of acc, from m on, in tiles of so many registers. */
+/* Registers that a tile of so many rows is wide. A lone row of signed bytes comes from memory faster if they are gone through twice (102 for 108 ns
+ * of 1024 weights, while reading alone took 87). */
+TTK_INLINE int tile_vecs(code_form form, int64_t rows)
+{
+    return rows > 2 || (rows == 1 && form == FORM_SIGNED) ? 2 : BLOCKS;
+}
+
+/* `rows` rows of acc, from m on. */
 TTK_INLINE void tiles(ttk_dtype code, source from, act8_kind kind, const job *w, const block *b,
-                      float (*acc)[TTK_PANEL], int quads, int64_t m, int rows, int vecs,
-                      stream *ahead)
+                      float (*acc)[TTK_PANEL], int quads, int64_t m, int rows, stream *ahead)
 {
     const code_form form = form_of(code);
+    const int vecs = tile_vecs(form, rows);
     row_factors f[TILE_ROWS];
     TTK_UNROLL
     for (int r = 0; r < rows; r++) {
@@ -268,9 +275,7 @@ static size_t passes_of(code_form form, int64_t M)
 {
     size_t passes = 0;
     for (int64_t m = 0; m < M; m += tile_rows(M, m)) {
-        passes += (size_t)(BLOCKS / (tile_rows(M, m) > 2             ? TALL_VECS
-                                     : form == FORM_SIGNED && M == 1 ? LONE_VECS
-                                                                     : BLOCKS));
+        passes += (size_t)(BLOCKS / tile_vecs(form, tile_rows(M, m)));
     }
     return passes;
 }
@@ -280,19 +285,16 @@ TTK_INLINE void rows_by_block(ttk_dtype code, source from, act8_kind kind, const
                               const block *b, float (*acc)[TTK_PANEL], int quads, int64_t M,
                               stream *ahead)
 {
-    const code_form form = form_of(code);
     for (int64_t m = 0, rows; m < M; m += rows) {
         rows = tile_rows(M, m);
         if (rows == TILE_ROWS) {
-            tiles(code, from, kind, w, b, acc, quads, m, TILE_ROWS, TALL_VECS, ahead);
+            tiles(code, from, kind, w, b, acc, quads, m, TILE_ROWS, ahead);
         } else if (rows == 3) {
-            tiles(code, from, kind, w, b, acc, quads, m, 3, TALL_VECS, ahead);
+            tiles(code, from, kind, w, b, acc, quads, m, 3, ahead);
         } else if (rows == 2) {
-            tiles(code, from, kind, w, b, acc, quads, m, 2, BLOCKS, ahead);
-        } else if (form == FORM_SIGNED && M == 1) {
-            tiles(code, from, kind, w, b, acc, quads, m, 1, LONE_VECS, ahead);
+            tiles(code, from, kind, w, b, acc, quads, m, 2, ahead);
         } else {
-            tiles(code, from, kind, w, b, acc, quads, m, 1, BLOCKS, ahead);
+            tiles(code, from, kind, w, b, acc, quads, m, 1, ahead);
         }
     }
 }
@@ -387,15 +389,15 @@ static void unpacked_rows_by_block(const job *w, const block *b, float (*acc)[TT
 static void next_block(const job *w, walk *from, block *b, float (*acc)[TTK_PANEL], int64_t M,
                        size_t passes)
 {
-    enum {
-        FILL_SHARE = 4
-    }; /* making a block ready takes about a quarter of the time of a pass, and must ask for its part */
+    /* Making a block ready takes about a quarter of the time of a full pass, and must ask for its part: at once, as there are no products to ask between.
+     * Asking less here, and more there, was slower (107 and 112 ns for 102, see tile_vecs). */
+    enum { FILL_SHARE = 4 };
     block_places at;
     find_segments(w, from, b, &at);
     const size_t fill_step = w->segment_bytes / (FILL_SHARE * passes + 1);
     const size_t fill_bytes = fill_step * (size_t)b->n;
     for (size_t at_byte = 0; at_byte < fill_bytes; at_byte += TTK_LINE_BYTES) {
-        fetch_lines(b->ahead[0] + at_byte, 0, 1);
+        fetch_line(b->ahead[0] + at_byte);
     }
     stream ahead = {b->ahead[0] + fill_bytes, (w->segment_bytes - fill_step) / passes};
     fill_factors(w, &at, b);

@@ -58,7 +58,7 @@ const tt_option tti_cli_layout_options[] = {
     {"max-batch", 0, TT_OPTION_INT, AT(max_batch), "0", 0, MAX_TOKENS, NULL, "N",
      "sequences decoded at once; 0 = as many as are given, at most 32"},
     {"prefill-chunk", 0, TT_OPTION_INT, AT(prefill_chunk), "0", 0, MAX_TOKENS, NULL, "N",
-     "prompt tokens per group and step; 0 = choose"},
+     "prompt tokens per group and step; 0 = 512"},
     END,
 };
 

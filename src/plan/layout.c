@@ -25,7 +25,7 @@
 
 enum {
     DEFAULT_MAX_BATCH = 8,
-    DEFAULT_PREFILL_CHUNK = 512, /* rows; enough to read weights once for many rows */
+    DEFAULT_PREFILL_CHUNK = 512, /* rows: with 128 experts of 8 for a token each has 32, from where on weights no longer wait for memory */
     DEFAULT_CONTEXT = 4096,      /* tokens; a model's own limit is often more than memory holds */
     DEFAULT_HANDLES = 3,         /* the exchange's contract: at least 3 in flight */
     MAX_HANDLES = 64,
