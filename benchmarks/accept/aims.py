@@ -8,12 +8,13 @@ import peers
 
 TOKENS = 32  # decoded per figure
 TYPES = {"int8": "Q8_0", "int4": "Q4_0"}
+CONTEXT = 40960  # tokens that make-model allows: a file made by one that allowed fewer has another name
 
 
 def file_of(session, shape, weights):
     """SHAPE or SHAPE:LAYERS in one GGUF file of that type, made once."""
     name, _, layers = shape.partition(":")
-    path = os.path.join(session.work, "%s-%s.gguf" % (shape.replace(":", "-"), TYPES[weights]))
+    path = os.path.join(session.work, "%s-%s-%d.gguf" % (shape.replace(":", "-"), TYPES[weights], CONTEXT))
     if not os.path.exists(path):
         os.makedirs(session.work, exist_ok=True)
         session.say("making " + path)

@@ -93,11 +93,4 @@ TTK_INLINE void fill_block(bool is_signed, const job *w, walk *from, size_t ahea
     fill_codes(is_signed, w, &at, ahead, b);
 }
 
-static void store_row(float *y, const float *acc, int64_t n)
-{
-    for (int64_t j = 0; j < TTK_PANEL && j < n; j += VEC) {
-        _mm512_mask_storeu_ps(y + j, vec_mask(n - j), _mm512_load_ps(acc + j));
-    }
-}
-
 #endif

@@ -175,7 +175,7 @@ static void group_by_panel(float *y, int64_t ldy, const job *w, const unsigned c
     }
     for (int64_t t = 0; t < tiles->n; t++) {
         for (int64_t r = 0; r < tiles->height; r++) {
-            store_row(y + (tiles->row[t] + r) * ldy, acc[t * AMX_ROWS + r], n);
+            store_sums(y + (tiles->row[t] + r) * ldy, acc[t * AMX_ROWS + r], n);
         }
     }
 }

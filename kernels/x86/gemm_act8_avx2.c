@@ -240,19 +240,18 @@ TTK_INLINE void tile(code_form form, ttk_dtype code, source from, act8_kind kind
     *ahead = next;
 }
 
-/* Registers that a tile of so many rows is wide. A lone row of signed bytes comes from memory faster if they are gone through twice (102 for 108 ns
- * of 1024 weights, while reading alone took 87). */
-TTK_INLINE int tile_vecs(code_form form, int64_t rows)
+/* Registers that a tile of so many rows of M is wide. Signed bytes for one row or two come from memory faster if they are gone through twice (102 for
+ * 108 and 97 for 109 ns of 1024 weights, while reading alone took 87); two rows beside others find them in the cache. */
+TTK_INLINE int tile_vecs(code_form form, int64_t rows, int64_t M)
 {
-    return rows > 2 || (rows == 1 && form == FORM_SIGNED) ? 2 : BLOCKS;
+    return rows > 2 || (M <= 2 && form == FORM_SIGNED) ? 2 : BLOCKS;
 }
 
 /* `rows` rows of acc, from m on. */
 TTK_INLINE void tiles(ttk_dtype code, source from, act8_kind kind, const job *w, const block *b,
-                      float (*acc)[TTK_PANEL], int quads, int64_t m, int rows, stream *ahead)
+                      float (*acc)[TTK_PANEL], int quads, int64_t m, int rows, int vecs, stream *ahead)
 {
     const code_form form = form_of(code);
-    const int vecs = tile_vecs(form, rows);
     row_factors f[TILE_ROWS];
     TTK_UNROLL
     for (int r = 0; r < rows; r++) {
@@ -275,7 +274,7 @@ static size_t passes_of(code_form form, int64_t M)
 {
     size_t passes = 0;
     for (int64_t m = 0; m < M; m += tile_rows(M, m)) {
-        passes += (size_t)(BLOCKS / tile_vecs(form, tile_rows(M, m)));
+        passes += (size_t)(BLOCKS / tile_vecs(form, tile_rows(M, m), M));
     }
     return passes;
 }
@@ -285,16 +284,20 @@ TTK_INLINE void rows_by_block(ttk_dtype code, source from, act8_kind kind, const
                               const block *b, float (*acc)[TTK_PANEL], int quads, int64_t M,
                               stream *ahead)
 {
+    enum { MANY = TILE_ROWS + 1 };
+    const code_form form = form_of(code);
     for (int64_t m = 0, rows; m < M; m += rows) {
         rows = tile_rows(M, m);
         if (rows == TILE_ROWS) {
-            tiles(code, from, kind, w, b, acc, quads, m, TILE_ROWS, ahead);
+            tiles(code, from, kind, w, b, acc, quads, m, TILE_ROWS, tile_vecs(form, TILE_ROWS, MANY), ahead);
         } else if (rows == 3) {
-            tiles(code, from, kind, w, b, acc, quads, m, 3, ahead);
+            tiles(code, from, kind, w, b, acc, quads, m, 3, tile_vecs(form, 3, MANY), ahead);
+        } else if (rows == M && rows == 2) {
+            tiles(code, from, kind, w, b, acc, quads, m, 2, tile_vecs(form, 2, 2), ahead);
         } else if (rows == 2) {
-            tiles(code, from, kind, w, b, acc, quads, m, 2, ahead);
+            tiles(code, from, kind, w, b, acc, quads, m, 2, tile_vecs(form, 2, MANY), ahead);
         } else {
-            tiles(code, from, kind, w, b, acc, quads, m, 1, ahead);
+            tiles(code, from, kind, w, b, acc, quads, m, 1, tile_vecs(form, 1, 1), ahead);
         }
     }
 }
@@ -411,17 +414,6 @@ static void next_block(const job *w, walk *from, block *b, float (*acc)[TTK_PANE
     unpacked_rows_by_block(w, b, acc, M, &ahead);
 }
 
-static void store_row(float *y, const float *acc, int64_t n)
-{
-    for (int64_t j = 0; j < TTK_PANEL && j < n; j += VEC) {
-        if (n - j >= VEC) {
-            _mm256_storeu_ps(y + j, _mm256_load_ps(acc + j));
-        } else {
-            _mm256_maskstore_ps(y + j, vec_mask(n - j), _mm256_load_ps(acc + j));
-        }
-    }
-}
-
 void ttk_gemm_act8_avx2(float *y, int64_t ldy, const void *rows, size_t stride,
                         const ttk_format *format, const void *panels, int64_t M, int64_t N,
                         int64_t K)
@@ -442,7 +434,7 @@ void ttk_gemm_act8_avx2(float *y, int64_t ldy, const void *rows, size_t stride,
                 next_block(&w, &at, &b, acc, n_rows, passes);
             }
             for (int64_t r = 0; r < n_rows; r++) {
-                store_row(y + (m + r) * ldy + n, acc[r], N - n);
+                store_sums(y + (m + r) * ldy + n, acc[r], N - n);
             }
         }
     }

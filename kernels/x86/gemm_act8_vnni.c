@@ -173,7 +173,7 @@ TTK_INLINE void product(act8_kind kind, float *y, int64_t ldy, job *w, const uns
                 rows_by_block(kind, w, &b, acc, n_rows, filled);
             }
             for (int64_t r = 0; r < n_rows; r++) {
-                store_row(y + (m + r) * ldy + n, acc[r], N - n);
+                store_sums(y + (m + r) * ldy + n, acc[r], N - n);
             }
         }
     }

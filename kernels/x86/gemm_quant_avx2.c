@@ -83,17 +83,6 @@ static void load_sums(float *acc, const float *y, int64_t n_columns, bool is_fir
     }
 }
 
-static void store_sums(float *y, const float *acc, int64_t n_columns)
-{
-    for (int64_t j = 0; j < TTK_PANEL && j < n_columns; j += VEC) {
-        if (n_columns - j >= VEC) {
-            _mm256_storeu_ps(y + j, _mm256_loadu_ps(acc + j));
-        } else {
-            _mm256_maskstore_ps(y + j, vec_mask(n_columns - j), _mm256_loadu_ps(acc + j));
-        }
-    }
-}
-
 /* ---- one row ---- */
 
 static const unsigned char no_zeros[TTK_PANEL];

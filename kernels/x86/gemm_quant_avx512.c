@@ -68,13 +68,6 @@ static void load_sums(float *acc, const float *y, int64_t n_columns, bool is_fir
     }
 }
 
-static void store_sums(float *y, const float *acc, int64_t n_columns)
-{
-    for (int64_t j = 0; j < TTK_PANEL && j < n_columns; j += VEC) {
-        _mm512_mask_storeu_ps(y + j, vec_mask(n_columns - j), _mm512_loadu_ps(acc + j));
-    }
-}
-
 /* ---- one row ---- */
 
 static const unsigned char no_zeros[TTK_PANEL];

@@ -239,4 +239,18 @@ static inline bool is_nan_code(unsigned char code)
     return (code & 0x7f) == 0x7f;
 }
 
+/* ---- sums of a panel ---- */
+
+/* The first n_columns numbers of acc[TTK_PANEL]. */
+static inline void store_sums(float *y, const float *acc, int64_t n_columns)
+{
+    for (int64_t j = 0; j < TTK_PANEL && j < n_columns; j += VEC) {
+        if (n_columns - j >= VEC) {
+            _mm256_storeu_ps(y + j, _mm256_loadu_ps(acc + j));
+        } else {
+            _mm256_maskstore_ps(y + j, vec_mask(n_columns - j), _mm256_loadu_ps(acc + j));
+        }
+    }
+}
+
 #endif

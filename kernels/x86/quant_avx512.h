@@ -221,4 +221,14 @@ static inline bool is_nan_code(unsigned char code)
     return (code & 0x7f) == 0x7f;
 }
 
+/* ---- sums of a panel ---- */
+
+/* The first n_columns numbers of acc[TTK_PANEL]. */
+static inline void store_sums(float *y, const float *acc, int64_t n_columns)
+{
+    for (int64_t j = 0; j < TTK_PANEL && j < n_columns; j += VEC) {
+        _mm512_mask_storeu_ps(y + j, vec_mask(n_columns - j), _mm512_loadu_ps(acc + j));
+    }
+}
+
 #endif

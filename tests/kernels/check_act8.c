@@ -74,7 +74,9 @@ typedef struct act8_case {
 static void make_extreme(rng *r, act8_case *c, float *x)
 {
     const ttk_dtype code = c->format.code;
-    const unsigned char most = code == TTK_I8 ? 127 : code == TTK_U8 ? 255 : code == TTK_I6 ? 63 : 15, least = code == TTK_I8 ? 128 : code == TTK_E2M1 ? 7 : 0; /* of E2M1: -6 and 6 */
+    /* Of E2M1: -6 and 6. */
+    const unsigned char most = code == TTK_I8 ? 127 : code == TTK_U8 ? 255 : code == TTK_I6 ? 63 : 15;
+    const unsigned char least = code == TTK_I8 ? 128 : code == TTK_E2M1 ? 7 : 0;
     if (rng_below(r, 2) && c->w.array[0].bytes > 0) {
         memset(c->w.array[0].data, rng_below(r, 2) ? most : least, c->w.array[0].bytes);
     }
