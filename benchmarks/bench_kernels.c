@@ -463,6 +463,17 @@ static void call_rows(ttk_any_fn *fn, void *state)
     case TTK_OP_act8:
         ((ttk_act8_fn *)fn)(s->y, ttk_act8_bytes(ROWS_H), s->x, ROWS_H, ROWS_T, ROWS_H);
         break;
+    case TTK_OP_row8:
+        ((ttk_row8_fn *)fn)(TTK_ROW8_FP8, s->y, s->x, ROWS_N);
+        break;
+    case TTK_OP_row8_f32:
+        ((ttk_row8_f32_fn *)fn)(TTK_ROW8_FP8, s->y, s->x, ROWS_N);
+        break;
+    case TTK_OP_row8_act8:
+        for (int t = 0; t < ROWS_T; t++) {
+            ((ttk_row8_act8_fn *)fn)(s->y, s->x, ROWS_H);
+        }
+        break;
     case TTK_OP_rope_f32:
         ((ttk_rope_f32_fn *)fn)(s->y, ROWS_N / HEAD_D, HEAD_D, HEAD_D, s->x, s->x + HEAD_D, false);
         break;

@@ -157,6 +157,24 @@ static inline size_t ttk_act8_bytes(int64_t K)
 /* rows[M], `stride` bytes (a multiple of 4, at least ttk_act8_bytes(K)) from one to the next, 4-byte aligned; x[M][ldx]. */
 typedef void ttk_act8_fn(void *rows, size_t stride, const float *x, int64_t ldx, int64_t M, int64_t K);
 
+/* ---- rows as bytes, for messages: blocks of TTK_ACT_GROUP elements (the last may be shorter), one after the other ----
+ * int8   scale f32, code[n] int8: those that act8 makes of the same elements
+ * fp8    scale e8m0, code[n] e4m3 (MXFP8 of the OCP Microscaling Formats 1.0): scale 2^(e - 8) for a largest magnitude m in [2^e, 2^(e + 1)), and
+ *        codes nearest to x / scale, ties to even, at most 448 in size. With m < 2^-100 all bytes are 0; with an element that is not finite the
+ *        scale is 255 (NaN) and the codes are 0.
+ * Nothing is aligned. Element c of a row, c a multiple of TTK_ACT_GROUP, begins at byte ttk_row8_bytes(form, c). */
+typedef enum ttk_row8_form { TTK_ROW8_INT8, TTK_ROW8_FP8 } ttk_row8_form;
+static inline size_t ttk_row8_bytes(ttk_row8_form form, int64_t n)
+{
+    return (size_t)n + (size_t)ttk_act8_groups(n) * (form == TTK_ROW8_INT8 ? sizeof(float) : 1);
+}
+/* row[ttk_row8_bytes(form, n)] of x[n]. */
+typedef void ttk_row8_fn(ttk_row8_form form, void *row, const float *x, int64_t n);
+/* x[n] = code * scale, rounded once (fp8: exact; int8: the largest floats may become infinite). */
+typedef void ttk_row8_f32_fn(ttk_row8_form form, float *x, const void *row, int64_t n);
+/* A row of the form int8 as gemm_act8 takes it, ttk_act8_bytes(n) bytes, 4-byte aligned: what act8 had made of the elements. */
+typedef void ttk_row8_act8_fn(void *act8, const void *row, int64_t n);
+
 /* Whether gemm_act8 takes such weights of K inputs: codes that are whole numbers (E2M1: halves of such) in one group, or in groups of 16 or a
  * multiple of TTK_ACT_GROUP. */
 TTK_API bool ttk_can_act8(const ttk_format *format, int64_t K);
@@ -327,6 +345,9 @@ typedef enum ttk_op {
     TTK_OP_gemm_quant,
     TTK_OP_act8,
     TTK_OP_gemm_act8,
+    TTK_OP_row8,
+    TTK_OP_row8_f32,
+    TTK_OP_row8_act8,
     TTK_OP_rmsnorm_f32,
     TTK_OP_layernorm_f32,
     TTK_OP_rope_f32,
@@ -369,6 +390,9 @@ typedef struct ttk_table {
     ttk_gemm_quant_fn *gemm_quant;
     ttk_act8_fn *act8;
     ttk_gemm_act8_fn *gemm_act8;
+    ttk_row8_fn *row8;
+    ttk_row8_f32_fn *row8_f32;
+    ttk_row8_act8_fn *row8_act8;
     ttk_rmsnorm_f32_fn *rmsnorm_f32;
     ttk_layernorm_f32_fn *layernorm_f32;
     ttk_rope_f32_fn *rope_f32;

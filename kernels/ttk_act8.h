@@ -22,6 +22,9 @@ static inline ttk_act8_row ttk_act8_row_at(const void *rows, size_t stride, int6
     return (ttk_act8_row){(const int8_t *)row, scale, scale + groups, scale + 2 * groups};
 }
 
+/* code[TTK_ACT_GROUP] of x[n], 0 beyond; returns the scale. Defines the bits of a group. */
+float ttk_act8_round(int8_t *code, const float *x, int64_t n);
+
 /* The inputs of a segment. */
 static inline int64_t ttk_act8_segment(const ttk_format *format, int64_t K)
 {

@@ -5,25 +5,10 @@
 #include "ttk_versions.h"
 #include <string.h>
 
-static void round_group(int8_t *code, float *scale, float *sum, float *half, const float *x, int64_t n)
+static void add_codes(float *sum, float *half, const int8_t *code)
 {
-    float largest = 0.0f;
-    bool is_finite = true;
-    for (int64_t i = 0; i < n; i++) {
-        float size = fabsf(x[i]);
-        is_finite = is_finite && size < INFINITY;
-        largest = size > largest ? size : largest;
-    }
-    memset(code, 0, TTK_ACT_GROUP);
     *sum = half[0] = half[1] = 0.0f;
-    if (!is_finite || largest < TTK_ACT8_LEAST) {
-        *scale = is_finite ? 0.0f : NAN;
-        return;
-    }
-    *scale = largest / 127.0f;
-    float inverse = 127.0f / largest;
-    for (int64_t i = 0; i < n; i++) {
-        code[i] = (int8_t)rintf(x[i] * inverse);
+    for (int64_t i = 0; i < TTK_ACT_GROUP; i++) {
         *sum += code[i];
         half[i / TTK_HALF_GROUP] += code[i];
     }
@@ -37,10 +22,27 @@ void ttk_act8_ref(void *rows, size_t stride, const float *x, int64_t ldx, int64_
         int8_t *code = (int8_t *)row;
         float *scale = (float *)(void *)(row + groups * TTK_ACT_GROUP);
         for (int64_t g = 0; g < groups; g++) {
-            int64_t left = K - g * TTK_ACT_GROUP;
-            round_group(code + g * TTK_ACT_GROUP, scale + g, scale + groups + g, scale + 2 * (groups + g),
-                        x + m * ldx + g * TTK_ACT_GROUP, left < TTK_ACT_GROUP ? left : TTK_ACT_GROUP);
+            const int64_t at = g * TTK_ACT_GROUP, left = K - at;
+            scale[g] = ttk_act8_round(code + at, x + m * ldx + at, left < TTK_ACT_GROUP ? left : TTK_ACT_GROUP);
+            add_codes(scale + groups + g, scale + 2 * (groups + g), code + at);
         }
+    }
+}
+
+void ttk_row8_act8_ref(void *act8, const void *row, int64_t n)
+{
+    const int64_t groups = ttk_act8_groups(n);
+    const unsigned char *from = row;
+    int8_t *code = act8;
+    float *scale = (float *)(void *)(code + groups * TTK_ACT_GROUP);
+    for (int64_t g = 0; g < groups; g++) {
+        const int64_t at = g * TTK_ACT_GROUP, left = n - at;
+        const size_t bytes = (size_t)(left < TTK_ACT_GROUP ? left : TTK_ACT_GROUP);
+        memset(code + at, 0, TTK_ACT_GROUP);
+        memcpy(scale + g, from, sizeof(float));
+        memcpy(code + at, from + sizeof(float), bytes);
+        add_codes(scale + groups + g, scale + 2 * (groups + g), code + at);
+        from += sizeof(float) + bytes;
     }
 }
 

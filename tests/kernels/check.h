@@ -58,7 +58,8 @@ bool close_to(float got, double want, double bound, const char *what, int64_t i)
 /* ---- checkers: one per op; fn is the version under test, which may be ref itself ---- */
 typedef bool check_fn(ttk_any_fn *fn, ttk_any_fn *ref, rng *r);
 check_fn check_pack, check_pack_quant, check_unpack, check_gemm_f32, check_gemm_bf16,
-    check_gemm_bf16_pairs, check_gemm_quant, check_quantize, check_act8, check_gemm_act8;
+    check_gemm_bf16_pairs, check_gemm_quant, check_quantize, check_act8, check_gemm_act8,
+    check_row8, check_row8_f32, check_row8_act8;
 check_fn check_rmsnorm, check_rope, check_silu_mul, check_clamped_mul, check_add, check_axpy,
     check_f32_to_bf16, check_bf16_to_f32;
 check_fn check_layernorm, check_conv_silu, check_delta;
