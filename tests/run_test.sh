@@ -19,6 +19,9 @@ for folder in mpi unit kernels fault layouts cli; do
         break
     fi
 done
+case $program in
+    *docs/examples/*) source=$top_srcdir/docs/examples/$name.c ;;
+esac
 
 # What follows "TEST $1:" in the source, one line per occurrence.
 setting() {

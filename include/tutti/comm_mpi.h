@@ -16,7 +16,7 @@ typedef struct tt_world_params {
 } tt_world_params;
 
 /* Duplicates comm (the caller keeps his), finds nodes with MPI_Comm_split_type. MPI must be initialised with at least MPI_THREAD_SERIALIZED (FUNNELED suffices for
- * `caller`); MPI_ERRORS_RETURN is set on the copies only.
+ * `caller`); MPI_ERRORS_RETURN is set on the copies only. Chooses kernels (ttk_init) unless the program has.
  * MPI: collective on comm. Errors are agreed: all ranks fail or none. */
 TT_API tt_status tt_world_create(MPI_Comm comm, const tt_world_params *params, tt_world **world_out);
 

@@ -4,10 +4,14 @@
  * that serves at least one of them, the owner computes a result row per choice, and the source sums
  *     y[t] = fmaf chain over k = 0..K-1 of weight[t][k] * result[t][k], from +0.
  * If weights travel, the owner gets weight[t][k] with the row instead (exact, whatever the wire), and each result counts whole: weight 1.
- * Results are rounded to wire_back wherever the owner lives, also on the source's own rank, so y does not depend on who serves what.
+ * With TT_COMBINE_REDUCED the chain goes over the choices that are served on the source's own node, and then adds one sum for each message of rows.
+ * Results are rounded to wire_back wherever the owner lives, also on the source's own rank, so y does not depend on who serves what. (int8 and fp8
+ * round by groups of 32 columns from where a part begins: back_columns that are multiples of 32 give the bits of width 1.)
  *
- * Inside a node rows are written once into the source's shared window and read there in place; results are written straight into the source's window. Between nodes there is one message
- * per peer and direction, received into buffers posted at the maximum size with counts in the header; empty is still a message.
+ * Inside a node rows are written once into the source's shared window and read there in place; results are written straight into the source's window.
+ * Between nodes there is one message per direction and pair of source and owner (TT_ROUTE_DIRECT), or of source and node (TT_ROUTE_NODE): then a row goes
+ * to a node once, into the window of one owner there, its rail, where all owners of the node read it and put their results; the rail sends them back
+ * together. Messages are received into buffers posted at the maximum size with counts in the header; empty is still a message. Routes change no bit.
  * A slot may be served by `width` ranks together (each computes a column part of every result): all of them get the row, each returns its columns.
  *
  * One use of a handle:  prepare, dispatch_begin, { poll, next_ready, put_result, push }*, combine_end. Several handles may be in flight. Every source and owner takes part in every use, with T = 0 if idle.
@@ -34,6 +38,8 @@ typedef struct tt_exchange_params {
     int n_owners;
     int width;                   /* ranks that serve a slot together; 0 = 1 */
     const int64_t *back_columns; /* back_columns[width + 1]: part w returns columns [w], [w+1) of a result; NULL if width is 1 */
+    tt_route route;
+    tt_combine combine;          /* REDUCED: results from other nodes are summed there, in f32, in the order of owners and their slots, and rounded once */
     bool weights_travel;         /* weights go to the owners (tt_exchange_rows.weight) and have no part in the sum */
 } tt_exchange_params;
 
@@ -89,6 +95,9 @@ typedef struct tt_exchange_rows {
 TT_API bool tt_exchange_next_ready(tt_exchange *exchange, int handle, tt_exchange_rows *rows_out);
 /* Row i of a group as float: dst[H] (exact from the wire type). Any thread. */
 TT_API void tt_exchange_get_row(const tt_exchange *exchange, const tt_exchange_rows *rows, int32_t i, float *dst);
+/* Row i of a group as ttk's gemm_act8 takes it: act8[ttk_act8_bytes(H)], as ttk_act8 makes it of the row that was sent. False, and nothing is
+ * done, unless the wire is int8. Any thread. */
+TT_API bool tt_exchange_get_act8(const tt_exchange *exchange, const tt_exchange_rows *rows, int32_t i, void *act8);
 /* The result of row i of a group: y[columns of my part], rounded to wire_back and put where it belongs. Any thread, different rows. */
 TT_API void tt_exchange_put_result(tt_exchange *exchange, int handle, const tt_exchange_rows *rows, int32_t i, const float *y);
 /* The results of this group are all put: they may leave (they do when all groups of their source are done: one message). */

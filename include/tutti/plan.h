@@ -27,14 +27,46 @@ typedef enum tt_replicate {
 TT_API const char *tt_replicate_name(tt_replicate replicate);
 
 /* How KV is stored; which bits travel. (tt_weight_format is model.h's.) */
-typedef enum tt_wire { TT_WIRE_F32, TT_WIRE_BF16 } tt_wire;
+typedef enum tt_wire {
+    TT_WIRE_F32,
+    TT_WIRE_BF16,
+    TT_WIRE_INT8, /* groups of 32 with a f32 scale: as activations are rounded to int8, so that they need not be again */
+    TT_WIRE_FP8,  /* MXFP8: e4m3 in groups of 32 with a scale that is a power of two */
+    TT_WIRE_COUNT
+} tt_wire;
+TT_API const char *tt_wire_name(tt_wire wire);
 typedef enum tt_kv_format { TT_KV_F32, TT_KV_BF16, TT_KV_INT8, TT_KV_COUNT } tt_kv_format;
 TT_API const char *tt_kv_format_name(tt_kv_format kv);
-/* Bytes of one element. */
-static inline size_t tt_wire_bytes(tt_wire wire)
+enum { TT_WIRE_GROUP = 32 };
+/* Bytes of a row of n elements. Its column c, a multiple of TT_WIRE_GROUP, begins at byte tt_wire_row_bytes(wire, c). */
+static inline size_t tt_wire_row_bytes(tt_wire wire, int64_t n)
 {
-    return wire == TT_WIRE_BF16 ? sizeof(tt_bf16) : sizeof(float);
+    const size_t elements = (size_t)n, groups = (elements + TT_WIRE_GROUP - 1) / TT_WIRE_GROUP;
+    switch (wire) {
+    case TT_WIRE_BF16:
+        return elements * sizeof(tt_bf16);
+    case TT_WIRE_INT8:
+        return elements + groups * sizeof(float);
+    case TT_WIRE_FP8:
+        return elements + groups;
+    default:
+        return elements * sizeof(float);
+    }
 }
+
+/* How rows reach the owners of slots on other nodes. */
+typedef enum tt_route {
+    TT_ROUTE_AUTO,   /* NODE if some node has several owners, else DIRECT */
+    TT_ROUTE_DIRECT, /* a message to every owner */
+    TT_ROUTE_NODE    /* a message to every node, each row in it once */
+} tt_route;
+/* How results come back from other nodes. */
+typedef enum tt_combine {
+    TT_COMBINE_EXACT,  /* one for each choice; the source sums in the order of choices: the same bits on every layout */
+    TT_COMBINE_REDUCED /* one sum for each token and message of rows: fewer bytes, other bits on another layout */
+} tt_combine;
+/* What AUTO means for owner[n_owners]; any other route as it is. */
+TT_API tt_route tt_route_choose(tt_route route, const int *owner, int n_owners, const int *node_of_rank);
 
 typedef struct tt_layout_params {
     int n_ranks;
@@ -51,6 +83,8 @@ typedef struct tt_layout_params {
     tt_weight_format weights;
     tt_act act;              /* rows into products with quantised weights */
     tt_wire wire, wire_back;
+    tt_route route;
+    tt_combine combine;
     tt_kv_format kv;
     tt_replicate replicate;
 } tt_layout_params;
@@ -80,6 +114,8 @@ typedef struct tt_layout {
     tt_weight_format weights;
     tt_act act;
     tt_wire wire, wire_back;
+    tt_route route; /* not AUTO */
+    tt_combine combine;
     tt_kv_format kv;
     tt_replicate replicate; /* tt_plan_settle decides what is AUTO */
     bool must_share;        /* it decided on NODE: nothing else fits. Follows from the rest, so it is not in the hash */

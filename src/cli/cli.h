@@ -21,7 +21,7 @@ typedef struct tti_cli_options {
     /* layout and formats */
     int64_t dp, tp, ep, etp;
     const char *split;
-    int weights, act, wire, wire_back, kv, replicate; /* indices into the choices of options.c */
+    int weights, act, wire, wire_back, route, combine, kv, replicate; /* indices into the choices of options.c */
     int64_t context, kv_memory, max_batch, prefill_chunk;
     /* machine */
     int64_t threads;

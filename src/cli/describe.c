@@ -94,6 +94,8 @@ tt_layout_params tti_cli_layout_params(const tti_cli_options *options, const tt_
         .act = act_of(options, model),
         .wire = (tt_wire)options->wire,
         .wire_back = (tt_wire)options->wire_back,
+        .route = (tt_route)options->route,
+        .combine = (tt_combine)options->combine,
         .kv = (tt_kv_format)options->kv,
         .replicate = (tt_replicate)options->replicate,
     };
@@ -168,13 +170,12 @@ tt_status tti_cli_ranks_json(const tt_model *model, const tt_layout *layout, jso
 
 json_t *tti_cli_layout_json(const tt_layout *layout)
 {
-    static const char *const wires[] = {"f32", "bf16"};
     return json_pack(
         "{s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:I, s:I, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "ranks",
         layout->n_ranks, "nodes", layout->n_nodes, "dp", layout->dp, "tp", layout->tp, "ep",
         layout->n_groups * layout->etp, "etp", layout->etp, "context", (json_int_t)layout->context,
         "max_batch", (json_int_t)layout->max_batch, "prefill_chunk",
         (json_int_t)layout->prefill_chunk, "weights", tt_weights_name(layout->weights), "act", tt_act_name(layout->act),
-        "wire", wires[layout->wire], "wire_back", wires[layout->wire_back], "kv", tt_kv_format_name(layout->kv),
+        "wire", tt_wire_name(layout->wire), "wire_back", tt_wire_name(layout->wire_back), "kv", tt_kv_format_name(layout->kv),
         "replicate", tt_replicate_name(layout->replicate), "kernels", ttk_set_name(), "why", layout->why);
 }

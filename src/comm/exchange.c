@@ -29,46 +29,55 @@ static int width_of(const tt_exchange_params *params)
     return params->width == 0 ? 1 : params->width;
 }
 
-void tti_exchange_measure(const tt_exchange_params *params, int n_far_owners,
-                          tti_exchange_layout *layout_out)
+void tti_exchange_measure(const tt_exchange_params *params, const tti_paths *paths, tti_exchange_layout *layout_out)
 {
     tti_exchange_layout l = {0};
     int width = width_of(params);
     size_t tokens = (size_t)params->max_tokens, owners = (size_t)params->n_owners;
     size_t choices = tokens * (size_t)params->K, entries = choices * (size_t)width;
-    size_t back_element = tt_wire_bytes(params->wire_back);
-    l.entry_bytes = sizeof(int32_t) + (params->weights_travel ? sizeof(float) : 0);
-    l.row_bytes = (size_t)params->H * tt_wire_bytes(params->wire);
+    const bool is_reduced = params->combine == TT_COMBINE_REDUCED, has_weights = params->weights_travel || is_reduced;
+    l.entry_bytes = sizeof(int32_t) + (has_weights ? sizeof(float) : 0);
+    l.row_bytes = tt_wire_row_bytes(params->wire, params->H);
     l.row_stride = tti_align(l.row_bytes);
     l.share = tti_align(sizeof(tti_pub));
     l.ret = l.share + owners * sizeof(tti_share);
     l.group = l.ret + owners * sizeof(tti_return);
     l.index = l.group + tti_align(entries * sizeof(tti_group));
     l.weight = l.index + tti_align(entries * sizeof(int32_t));
-    l.rows = l.weight + (params->weights_travel ? tti_align(entries * sizeof(float)) : 0);
+    l.rows = l.weight + (has_weights ? tti_align(entries * sizeof(float)) : 0);
     l.back = l.rows + tokens * l.row_stride;
     /* Each owner's results start at a line, after a header if they come as a message. */
-    size_t back = owners * (size_t)(TTI_HEADER_BYTES + TTI_LINE), widest = 0;
+    size_t back = owners * (size_t)(TTI_HEADER_BYTES + TTI_LINE), put_all = 0, put_widest = 0;
     for (int w = 0; w < width; w++) {
         int64_t begin = 0, end = 0;
         tti_part_bounds(params, w, &begin, &end);
-        size_t part = (size_t)(end - begin) * back_element;
+        const size_t part = tt_wire_row_bytes(params->wire_back, end - begin);
+        const size_t put = is_reduced ? tt_wire_row_bytes(TT_WIRE_F32, end - begin) : part;
         back += choices * tti_align(part);
-        widest = part > widest ? part : widest;
+        l.back_row_bytes += part;
+        put_all += put;
+        put_widest = put > put_widest ? put : put_widest;
     }
     l.handle_bytes = l.back + tti_align(back);
-    /* One owner rank gets at most one entry per choice. */
-    size_t head = tti_align(TTI_HEADER_BYTES + choices * (sizeof(tti_group) + l.entry_bytes));
+
+    /* One owner gets at most one entry per choice, all owners of a node at most all entries. */
+    const bool by_node = paths->by_node;
+    const size_t lane_entries = by_node ? entries : choices, part_bytes = sizeof(tti_wire_part);
+    const size_t lane_owners = by_node ? owners : 1, lanes = (size_t)paths->n_lanes;
+    const size_t least = TTI_HEADER_BYTES + TTI_FAIL_TEXT_BYTES;
+    const size_t head = tti_align(TTI_HEADER_BYTES + (lane_owners + 1) * part_bytes + lane_entries * (sizeof(tti_group) + l.entry_bytes));
     l.message_bytes = head + tokens * l.row_bytes;
-    if (l.message_bytes < TTI_HEADER_BYTES + TTI_FAIL_TEXT_BYTES) {
-        l.message_bytes = TTI_HEADER_BYTES + TTI_FAIL_TEXT_BYTES;
-    }
-    l.message_bytes = tti_align(l.message_bytes);
-    l.result_bytes = tti_align(TTI_HEADER_BYTES + choices * widest);
-    size_t far = (size_t)n_far_owners, copies = (size_t)params->K * (size_t)width;
-    copies = copies < far ? copies : far; /* a row goes to at most so many far owners */
-    l.pool_bytes = far * (size_t)(TTI_HEADER_BYTES + TTI_FAIL_TEXT_BYTES + 2 * TTI_LINE) +
-                   entries * (sizeof(tti_group) + l.entry_bytes) + tokens * copies * l.row_bytes;
+    l.message_bytes = tti_align(l.message_bytes < least ? least : l.message_bytes);
+    const size_t put_bytes = tti_align(TTI_HEADER_BYTES + choices * (by_node ? put_all : put_widest));
+    l.result_bytes = is_reduced ? tti_align(TTI_HEADER_BYTES + tokens * l.back_row_bytes) : put_bytes;
+    size_t copies = (size_t)params->K * (size_t)width;
+    copies = copies < lanes ? copies : lanes; /* a row goes on at most so many lanes */
+    l.pool_bytes = lanes * (least + part_bytes + 2 * TTI_LINE) + owners * part_bytes + entries * (sizeof(tti_group) + l.entry_bytes) +
+                   tokens * copies * l.row_bytes;
+    l.message = sizeof(tti_gate) + (size_t)paths->n_mates * sizeof(tti_return);
+    l.put = l.message + l.message_bytes;
+    l.results = l.put + (is_reduced ? put_bytes : 0);
+    l.intake_bytes = l.results + l.result_bytes;
     *layout_out = l;
 }
 
@@ -87,31 +96,25 @@ static int find_rank(const int *list, int n, int rank)
     return -1;
 }
 
-static int count_far(const int *list, int n, const int *node_of_rank, int rank)
-{
-    int far = 0;
-    for (int i = 0; i < n; i++) {
-        far += node_of_rank[list[i]] != node_of_rank[rank];
-    }
-    return far;
-}
-
 uint64_t tt_exchange_memory_bytes(const tt_exchange_params *params, const int *node_of_rank,
                                   int n_ranks, int rank)
 {
     if (rank < 0 || rank >= n_ranks) {
         return 0;
     }
+    tt_exchange_params p = *params;
+    tti_paths paths;
+    p.route = tt_route_choose(p.route, p.owner, p.n_owners, node_of_rank);
+    if (tti_paths_make(&p, node_of_rank, rank, &paths) != TT_OK) {
+        return UINT64_MAX;
+    }
     tti_exchange_layout l;
-    bool is_source = find_rank(params->source, params->n_sources, rank) >= 0;
-    bool is_owner = find_rank(params->owner, params->n_owners, rank) >= 0;
-    int far_owners = is_source ? count_far(params->owner, params->n_owners, node_of_rank, rank) : 0;
-    int far_sources =
-        is_owner ? count_far(params->source, params->n_sources, node_of_rank, rank) : 0;
-    tti_exchange_measure(params, far_owners, &l);
-    uint64_t per_handle = is_source ? l.handle_bytes + (far_owners ? l.pool_bytes : 0) : 0;
-    per_handle += (uint64_t)far_sources * (l.message_bytes + l.result_bytes);
-    return per_handle * (uint64_t)n_handles_of(params);
+    tti_exchange_measure(&p, &paths, &l);
+    const bool is_source = find_rank(p.source, p.n_sources, rank) >= 0;
+    uint64_t per_handle = is_source ? l.handle_bytes + (paths.n_lanes ? l.pool_bytes : 0) : 0;
+    per_handle += (uint64_t)paths.n_intakes * l.intake_bytes;
+    tti_paths_free(&paths);
+    return per_handle * (uint64_t)n_handles_of(&p);
 }
 
 /* ---- parameters ---- */
@@ -140,9 +143,10 @@ static tt_status check_params(const tt_world *world, const tt_exchange_params *p
              TT_ERR_ARG,
              "exchange of %lld tokens x %lld choices x %d parts: more than 2^31 entries",
              (long long)p->max_tokens, (long long)p->K, width);
-    TT_CHECK((p->wire == TT_WIRE_F32 || p->wire == TT_WIRE_BF16) &&
-                 (p->wire_back == TT_WIRE_F32 || p->wire_back == TT_WIRE_BF16),
-             TT_ERR_ARG, "wire formats %d and %d", (int)p->wire, (int)p->wire_back);
+    TT_CHECK(p->wire >= 0 && p->wire < TT_WIRE_COUNT && p->wire_back >= 0 && p->wire_back < TT_WIRE_COUNT, TT_ERR_ARG,
+             "wire formats %d and %d", (int)p->wire, (int)p->wire_back);
+    TT_CHECK(p->route == TT_ROUTE_AUTO || p->route == TT_ROUTE_DIRECT || p->route == TT_ROUTE_NODE, TT_ERR_ARG, "route %d", (int)p->route);
+    TT_CHECK(p->combine == TT_COMBINE_EXACT || p->combine == TT_COMBINE_REDUCED, TT_ERR_ARG, "combine %d", (int)p->combine);
     TT_TRY(check_ranks("source", p->source, p->n_sources, world->size));
     TT_TRY(check_ranks("owner", p->owner, p->n_owners, world->size));
     TT_CHECK(width == 1 || p->back_columns, TT_ERR_ARG, "width %d without back_columns", width);
@@ -172,6 +176,8 @@ static tt_status check_equal(tt_world *world, const tt_exchange_params *p)
         {"exchange n_owners", p->n_owners},
         {"exchange width", width_of(p)},
         {"exchange weights_travel", p->weights_travel},
+        {"exchange route", (int64_t)p->route},
+        {"exchange combine", (int64_t)p->combine},
     };
     for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
         TT_TRY(
@@ -212,59 +218,45 @@ static tt_status alloc_requests(const tt_exchange *x, size_t bytes, MPI_Request 
 static tt_status alloc_source(tt_exchange *x, tti_handle *h)
 {
     size_t tokens = (size_t)x->max_tokens, choices = tokens * (size_t)x->K;
-    size_t far = (size_t)x->n_far_owners, entries = choices * (size_t)x->width;
-    size_t copies = (size_t)x->K * (size_t)x->width < far ? (size_t)x->K * (size_t)x->width : far;
+    size_t lanes = (size_t)x->paths.n_lanes, entries = choices * (size_t)x->width;
+    size_t copies = (size_t)x->K * (size_t)x->width < lanes ? (size_t)x->K * (size_t)x->width : lanes;
     TT_TRY(alloc_array(&h->weight, choices, sizeof(*h->weight)));
     TT_TRY(alloc_array(&h->result, entries, sizeof(*h->result)));
     TT_TRY(alloc_array(&h->is_needed, tokens, sizeof(*h->is_needed)));
     TT_TRY(alloc_array(&h->far_row, tokens * copies, sizeof(*h->far_row)));
-    TT_TRY(alloc_array(&h->far_owner, far, sizeof(*h->far_owner)));
-    if (far) {
+    TT_TRY(alloc_array(&h->lane, lanes, sizeof(*h->lane)));
+    if (lanes) {
         void *pool = NULL;
         TT_TRY(
             tt_memory_alloc("exchange messages", x->layout.pool_bytes, TT_MEMORY_ANY_NODE, &pool));
         h->pool = pool;
     }
-    int next = 0;
-    for (int o = 0; o < x->n_owners; o++) {
-        h->far_of_owner[o] = -1;
-        if (!tti_is_near(x->world, x->owner[o])) {
-            tti_far_owner *f = &h->far_owner[next];
-            f->rank = x->owner[o];
-            f->owner_id = o;
-            h->far_of_owner[o] = next++;
-            TT_TRY(alloc_requests(x, x->layout.message_bytes, &f->send));
-            TT_TRY(alloc_requests(x, x->layout.result_bytes, &f->receive));
-        }
+    for (int i = 0; i < x->paths.n_lanes; i++) {
+        const tti_lane_path *path = &x->paths.lane[i];
+        tti_lane *lane = &h->lane[i];
+        lane->rank = x->owner[path->rail];
+        lane->first = path->first;
+        lane->n_owners = path->n;
+        TT_TRY(alloc_requests(x, x->layout.message_bytes, &lane->send));
+        TT_TRY(alloc_requests(x, x->layout.result_bytes, &lane->receive));
     }
     return TT_OK;
 }
 
 static tt_status alloc_owner(tt_exchange *x, tti_handle *h)
 {
-    size_t far = (size_t)x->n_far_sources;
-    TT_TRY(alloc_array(&h->far_source, far, sizeof(*h->far_source)));
-    if (far) {
-        void *data = NULL;
-        TT_TRY(tt_memory_alloc("exchange receive buffers", far * x->layout.message_bytes,
-                               TT_MEMORY_ANY_NODE, &data));
-        h->messages = data;
-        TT_TRY(tt_memory_alloc("exchange result buffers", far * x->layout.result_bytes,
-                               TT_MEMORY_ANY_NODE, &data));
-        h->results = data;
+    TT_TRY(alloc_array(&h->intake, (size_t)x->paths.n_intakes, sizeof(*h->intake)));
+    if (x->is_reduced) {
+        TT_TRY(alloc_array(&h->row_begin, (size_t)x->max_tokens + 1, sizeof(*h->row_begin)));
+        TT_TRY(alloc_array(&h->row_entry, (size_t)(x->max_tokens * x->K) * (size_t)x->width, sizeof(*h->row_entry)));
     }
-    int next = 0;
     for (int s = 0; s < x->n_sources; s++) {
-        h->far_of_source[s] = -1;
-        if (!tti_is_near(x->world, x->source[s])) {
-            tti_far_source *f = &h->far_source[next];
-            f->rank = x->source[s];
-            f->source_id = s;
-            f->message = h->messages + (size_t)next * x->layout.message_bytes;
-            f->results = h->results + (size_t)next * x->layout.result_bytes;
-            h->far_of_source[s] = next++;
-            TT_TRY(alloc_requests(x, x->layout.message_bytes, &f->receive));
-            TT_TRY(alloc_requests(x, x->layout.result_bytes, &f->send));
+        if (x->paths.rail[s] == x->owner_id) {
+            tti_intake *in = &h->intake[x->paths.intake[s]];
+            in->rank = x->source[s];
+            in->source_id = s;
+            TT_TRY(alloc_requests(x, x->layout.message_bytes, &in->receive));
+            TT_TRY(alloc_requests(x, x->layout.result_bytes, &in->send));
         }
     }
     return TT_OK;
@@ -276,11 +268,9 @@ static tt_status alloc_handle(tt_exchange *x, tti_handle *h)
     TT_TRY(alloc_array(&h->last_token, n_owners, sizeof(*h->last_token)));
     TT_TRY(alloc_array(&h->n_rows, n_owners, sizeof(*h->n_rows)));
     TT_TRY(alloc_array(&h->missing_owner, n_owners, sizeof(*h->missing_owner)));
-    TT_TRY(alloc_array(&h->far_of_owner, n_owners, sizeof(*h->far_of_owner)));
     TT_TRY(alloc_array(&h->arrival, n_sources, sizeof(*h->arrival)));
     TT_TRY(alloc_array(&h->order, n_sources, sizeof(*h->order)));
     TT_TRY(alloc_array(&h->missing_source, n_sources, sizeof(*h->missing_source)));
-    TT_TRY(alloc_array(&h->far_of_source, n_sources, sizeof(*h->far_of_source)));
     if (x->source_id >= 0) {
         TT_TRY(alloc_source(x, h));
     }
@@ -292,17 +282,15 @@ static tt_status alloc_handle(tt_exchange *x, tti_handle *h)
 
 static void free_handle(tt_exchange *x, tti_handle *h)
 {
-    for (int i = 0; i < x->n_far_owners && h->far_owner; i++) {
-        free(h->far_owner[i].send);
-        free(h->far_owner[i].receive);
+    for (int i = 0; i < x->paths.n_lanes && h->lane; i++) {
+        free(h->lane[i].send);
+        free(h->lane[i].receive);
     }
-    for (int i = 0; i < x->n_far_sources && h->far_source; i++) {
-        free(h->far_source[i].send);
-        free(h->far_source[i].receive);
+    for (int i = 0; i < x->paths.n_intakes && h->intake; i++) {
+        free(h->intake[i].send);
+        free(h->intake[i].receive);
     }
     tt_memory_free(h->pool, x->layout.pool_bytes);
-    tt_memory_free(h->messages, (size_t)x->n_far_sources * x->layout.message_bytes);
-    tt_memory_free(h->results, (size_t)x->n_far_sources * x->layout.result_bytes);
     free(h->weight);
     free(h->result);
     free(h->is_needed);
@@ -310,14 +298,25 @@ static void free_handle(tt_exchange *x, tti_handle *h)
     free(h->key_at);
     free(h->last_token);
     free(h->n_rows);
-    free(h->far_owner);
-    free(h->far_of_owner);
     free(h->missing_owner);
     free(h->arrival);
     free(h->order);
     free(h->missing_source);
-    free(h->far_source);
-    free(h->far_of_source);
+    free(h->lane);
+    free(h->intake);
+    free(h->row_begin);
+    free(h->row_entry);
+}
+
+/* Of intakes that nobody but this rank reads. */
+static size_t own_intake_bytes(const tt_exchange *x)
+{
+    return x->paths.by_node ? 0 : (size_t)x->paths.n_intakes * (size_t)x->n_handles * x->layout.intake_bytes;
+}
+
+static size_t source_bytes(const tt_exchange *x)
+{
+    return (size_t)x->n_handles * x->layout.handle_bytes;
 }
 
 static void free_exchange(tt_exchange *x)
@@ -326,6 +325,10 @@ static void free_exchange(tt_exchange *x)
         free_handle(x, &x->handle[i]);
     }
     free(x->handle);
+    tt_memory_free(x->own_intakes, own_intake_bytes(x));
+    tti_paths_free(&x->paths);
+    free(x->lane_of_owner);
+    free(x->rail_offset);
     free(x->source);
     free(x->owner);
     free(x->back_columns);
@@ -339,6 +342,38 @@ static void free_exchange(tt_exchange *x)
     free(x);
 }
 
+/* Who sends through whom, and where that lies. */
+static tt_status find_paths(tt_exchange *x, const tt_exchange_params *params)
+{
+    tt_exchange_params p = *params;
+    p.route = tt_route_choose(p.route, p.owner, p.n_owners, x->world->node);
+    TT_TRY(tti_paths_make(&p, x->world->node, x->world->rank, &x->paths));
+    tti_exchange_measure(&p, &x->paths, &x->layout);
+    TT_TRY(alloc_array(&x->lane_of_owner, (size_t)x->n_owners, sizeof(int)));
+    TT_TRY(alloc_array(&x->rail_offset, (size_t)x->paths.n_mates, sizeof(size_t)));
+    for (int o = 0; o < x->n_owners; o++) {
+        x->lane_of_owner[o] = -1;
+    }
+    for (int s = 0; s < x->n_sources && x->owner_id >= 0; s++) {
+        x->n_far_sources += x->paths.rail[s] >= 0;
+    }
+    for (int i = 0; i < x->paths.n_lanes; i++) {
+        for (int at = x->paths.lane[i].first; at < x->paths.lane[i].first + x->paths.lane[i].n; at++) {
+            x->lane_of_owner[x->paths.owner_at[at]] = i;
+        }
+    }
+    for (int m = 0; m < x->paths.n_mates; m++) {
+        const int rank = x->owner[x->paths.owner_at[x->paths.mate_first + m]];
+        x->rail_offset[m] = find_rank(x->source, x->n_sources, rank) >= 0 ? source_bytes(x) : 0;
+    }
+    if (own_intake_bytes(x) > 0) {
+        void *data = NULL;
+        TT_TRY(tt_memory_alloc("exchange receive buffers", own_intake_bytes(x), TT_MEMORY_ANY_NODE, &data));
+        x->own_intakes = data;
+    }
+    return TT_OK;
+}
+
 static tt_status copy_params(tt_exchange *x, const tt_exchange_params *p)
 {
     const tt_world *world = x->world;
@@ -349,6 +384,7 @@ static tt_status copy_params(tt_exchange *x, const tt_exchange_params *p)
     x->width = width_of(p);
     x->wire = p->wire;
     x->weights_travel = p->weights_travel;
+    x->is_reduced = p->combine == TT_COMBINE_REDUCED;
     x->wire_back = p->wire_back;
     x->n_sources = p->n_sources;
     x->n_owners = p->n_owners;
@@ -365,17 +401,12 @@ static tt_status copy_params(tt_exchange *x, const tt_exchange_params *p)
     memcpy(x->owner, p->owner, (size_t)p->n_owners * sizeof(int));
     for (int w = 0; w < x->width; w++) {
         tti_part_bounds(p, w, &x->back_columns[w], &x->back_columns[w + 1]);
-        x->part_bytes[w] =
-            (size_t)(x->back_columns[w + 1] - x->back_columns[w]) * tt_wire_bytes(p->wire_back);
+        x->part_bytes[w] = tt_wire_row_bytes(p->wire_back, x->back_columns[w + 1] - x->back_columns[w]);
         x->near_stride[w] = tti_align(x->part_bytes[w]);
     }
     x->source_id = find_rank(x->source, x->n_sources, world->rank);
     x->owner_id = find_rank(x->owner, x->n_owners, world->rank);
-    x->n_far_owners =
-        x->source_id >= 0 ? count_far(x->owner, x->n_owners, world->node, world->rank) : 0;
-    x->n_far_sources =
-        x->owner_id >= 0 ? count_far(x->source, x->n_sources, world->node, world->rank) : 0;
-    tti_exchange_measure(p, x->n_far_owners, &x->layout);
+    TT_TRY(find_paths(x, p));
     for (int i = 0; i < x->n_handles; i++) {
         x->handle[i].x = x;
         x->handle[i].id = i;
@@ -417,7 +448,9 @@ tt_status tt_exchange_create(tt_world *world, const tt_exchange_params *params,
         }
         return st;
     }
-    size_t bytes = x->source_id >= 0 ? (size_t)x->n_handles * x->layout.handle_bytes : TTI_LINE;
+    size_t bytes = x->source_id >= 0 ? source_bytes(x) : 0;
+    bytes += x->paths.by_node ? (size_t)x->paths.n_intakes * (size_t)x->n_handles * x->layout.intake_bytes : 0;
+    bytes = bytes ? bytes : TTI_LINE;
     st = tti_window_create(world, "the exchange windows", bytes, &x->window);
     if (st == TT_OK) {
         st = tt_world_agree(world, open_wire(x));
@@ -447,8 +480,8 @@ void tt_exchange_destroy(tt_exchange **exchange)
         }
     }
     if (tt_world_is_broken(world)) {
-        x->handle =
-            NULL; /* MPI may still write into its buffers: they stay until the process ends */
+        x->handle = NULL; /* MPI may still write into its buffers: they stay until the process ends */
+        x->own_intakes = NULL;
         x->n_handles = 0;
     }
     tti_window_destroy(world, &x->window);

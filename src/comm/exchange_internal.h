@@ -3,12 +3,15 @@
  * Life of one use of a handle, and who may touch what:
  *   source  prepare     writes shares, groups and the index into its window part (nobody reads: the last use is over)
  *           dispatch    writes rows, then publishes its sequence number; sends a message to each far owner
- *   owner   poll        sees the number (or the message), reads groups and rows in place
- *           put_result  writes into the source's back region (near) or its own result message (far)
- *           push        after the last group of a source: raises the return flag, or sends the message. An owner that got nothing
- *                       returns as soon as it has seen the source's number, so that the source knows that all have read it.
+ *   rail    progress    takes a far source's message in, and shows its number in the gate of that intake
+ *   owner   poll        sees the number of the source, or of the gate; reads groups and rows in place
+ *           put_result  writes into the source's back region (near) or the intake's result message (far)
+ *           push        after the last group of a source: raises its return flag there. An owner that got nothing
+ *                       returns as soon as it has seen the number, so that the source knows that all have read it.
+ *   rail    progress    once all owners that the intake serves have returned: sends the results
  *   source  combine     waits for the return of *every* owner; only then may the next use overwrite anything
- * So no rank is more than one use ahead of another on a handle, and one copy of every buffer is enough. Near = on the same node. */
+ * So no rank is more than one use ahead of another on a handle, and one copy of every buffer is enough. Near = on the same node. A lane is a
+ * source's way to the far owners that one message serves: one owner, or all of a node; an intake is its other end. */
 #ifndef TUTTI_EXCHANGE_INTERNAL_H
 #define TUTTI_EXCHANGE_INTERNAL_H
 #include "comm_internal.h"
@@ -42,6 +45,7 @@ typedef struct tti_share {
 
 typedef struct tti_return {
     alignas(TT_CACHE_LINE) _Atomic uint64_t seq; /* the use that this owner has returned */
+    _Atomic uint64_t summed;                     /* the use of which it has summed its share of rows (intakes only) */
     uint64_t visible_ns;
 } tti_return;
 
@@ -51,17 +55,50 @@ typedef struct tti_group {
     int32_t n;
 } tti_group;
 
-/* Offsets of those parts; equal on all ranks. M = max_tokens * K * width entries. */
+/* Ahead of an intake's message: the use whose message is here, and one tti_return for each owner that it serves. */
+typedef struct tti_gate {
+    alignas(TT_CACHE_LINE) _Atomic uint64_t seq;
+} tti_gate;
+
+/* Offsets of those parts; equal on all ranks of a node. M = max_tokens * K * width entries. */
 typedef struct tti_exchange_layout {
     size_t share, ret, group, index, weight, rows, back; /* within a handle; weight: only if they travel */
     size_t handle_bytes;
     size_t entry_bytes;   /* of an entry in a message: its row, its weight if they travel */
     size_t row_bytes;     /* H elements of the wire type: as in messages */
     size_t row_stride;    /* as in windows */
-    size_t message_bytes; /* longest message of rows from one source to one owner */
+    size_t message_bytes; /* longest message of rows on a lane */
     size_t pool_bytes;    /* all messages of rows of one source and use */
     size_t result_bytes;  /* longest message of results */
+    size_t message, put, results; /* within an intake, after its gate and returns; put: what owners put to be summed, else the results themselves */
+    size_t back_row_bytes;        /* a whole result row in a message */
+    size_t intake_bytes;
 } tti_exchange_layout;
+
+/* ---- who sends through whom (exchange_paths.c) ---- */
+typedef struct tti_lane_path {
+    int rail;     /* owner id */
+    int first, n; /* positions of the owners that it serves */
+} tti_lane_path;
+
+typedef struct tti_paths {
+    bool by_node;
+    int *owner_at; /* owner_at[n_owners]: owner ids by node, then by id; an owner's place there is its position */
+    int *position; /* position[n_owners] */
+
+    /* this rank as a source */
+    tti_lane_path *lane; /* lane[n_lanes] */
+    int n_lanes, first_lane; /* the first one that it sends on: not all sources begin with the same */
+
+    /* this rank as an owner */
+    int mate_first, n_mates; /* positions of the owners that share intakes: itself, or all of its node */
+    int *rail;               /* rail[n_sources]: owner id that takes in what a far source sends this rank; -1 = near */
+    int *intake;             /* intake[n_sources]: its number among the intakes of that rail */
+    int n_intakes;           /* of this rank itself */
+} tti_paths;
+/* Pure. Errors: TT_ERR_NOMEM. */
+tt_status tti_paths_make(const tt_exchange_params *params, const int *node_of_rank, int rank, tti_paths *paths_out);
+void tti_paths_free(tti_paths *paths);
 
 /* ---- messages between nodes ---- */
 typedef struct tti_wire_header {
@@ -74,46 +111,58 @@ typedef struct tti_wire_header {
     int32_t n_rows, n_entries, n_groups;
     int32_t rank; /* of the sender */
     int32_t handle;
-    int32_t pad;
+    int32_t n_owners; /* whose parts are in it */
 } tti_wire_header;
 enum { TTI_HEADER_BYTES = 64 };
 _Static_assert(sizeof(tti_wire_header) == TTI_HEADER_BYTES,
                "results start 64 bytes into a message");
-/* Rows: header, group[n_groups], index[n_entries], weight[n_entries] if they travel, padding to 64, row[n_rows] (row_bytes each). With a bad status: header, text.
- * Results: header, one part of a result row per entry. */
+/* What each owner gets of a message of rows, and where its results begin: in the message that answers it, or, if they are summed, among what is
+ * put for that. */
+typedef struct tti_wire_part {
+    int64_t back_begin; /* bytes */
+    int32_t n_groups, n_entries, n_rows;
+    int32_t part; /* columns of a result that the owner returns */
+} tti_wire_part;
+/* Rows: header, part[n_owners + 1] (the last one only tells where results end), group[n_groups], index[n_entries], weight[n_entries] if they travel, padding
+ * to 64, row[n_rows] (row_bytes each). With a bad status: header, text.
+ * Results: header, one part of a result row per entry; or one whole row of sums per row. */
 
-/* A far owner, seen by a source. */
-typedef struct tti_far_owner {
-    int rank, owner_id;
+/* A lane, seen by the source. */
+typedef struct tti_lane {
+    int rank;            /* the rail's */
+    int first, n_owners; /* positions of the owners that it serves */
     unsigned char *message; /* within the pool */
     size_t message_bytes;
+    size_t back_begin;    /* in the back region: the header of the results */
     size_t result_bytes;  /* of the message that will come back */
     int64_t row_begin;    /* its rows in handle->far_row */
+    int64_t n_rows, last_token;
+    int64_t n_groups, n_entries;
     MPI_Request *send;    /* send[most pieces] */
     MPI_Request *receive; /* receive[most pieces] */
     int n_send, n_receive;
     bool is_receiving;         /* under mpi_lock */
     _Atomic bool has_returned; /* release by progress when the whole message is here */
-} tti_far_owner;
+} tti_lane;
 
-/* A far source, seen by an owner. */
-typedef enum tti_far_stage {
-    TTI_FAR_HEAD, /* its first piece is awaited */
-    TTI_FAR_REST, /* so are the others */
-    TTI_FAR_FULL, /* received, but our last results to it are still being sent */
-    TTI_FAR_HERE, /* the handle's thread may read */
-    TTI_FAR_DONE  /* the handle's thread has done with it and the results are to be sent */
-} tti_far_stage;
-typedef struct tti_far_source {
-    int rank, source_id;
-    unsigned char *message; /* [message_bytes] */
-    unsigned char *results; /* [result_bytes] */
-    size_t result_bytes;    /* of this use */
+/* An intake, seen by its rail; all of it belongs to progress, but for what is atomic. */
+typedef enum tti_intake_stage {
+    TTI_INTAKE_HEAD, /* the first piece of a message is awaited */
+    TTI_INTAKE_REST, /* so are the others */
+    TTI_INTAKE_FULL, /* received, but the last results are still being sent */
+    TTI_INTAKE_OPEN  /* owners read it and put their results */
+} tti_intake_stage;
+typedef struct tti_intake {
+    int rank, source_id;    /* the source's */
+    unsigned char *part;    /* gate, returns, message, results: in the window, or this rank's own */
+    uint64_t seq;           /* the use of the message */
+    size_t result_bytes;    /* of that use */
     MPI_Request *receive;   /* receive[most pieces], persistent */
     MPI_Request *send;      /* send[most pieces] */
     int n_receive, n_send;
-    _Atomic int stage; /* HERE -> DONE by the handle's thread, all else by progress */
-} tti_far_source;
+    _Atomic int stage;
+    _Atomic uint64_t answered; /* the last use whose results are on their way */
+} tti_intake;
 
 /* One source's rows in this use, seen by an owner. */
 typedef struct tti_arrival {
@@ -127,8 +176,17 @@ typedef struct tti_arrival {
     size_t row_bytes;
     unsigned char *back; /* where entry 0's result goes */
     size_t back_stride;
-    tti_far_source *far; /* NULL if near */
+    tt_wire back_wire;
+    bool is_summed; /* a far source's: this owner has done its share */
+    tti_return *ret; /* to be raised when all results are put */
 } tti_arrival;
+
+/* A result that goes into the sum of a row: where it lies among what was put, and whose columns it has. */
+typedef struct tti_row_entry {
+    size_t at;
+    int32_t part;
+    float weight;
+} tti_row_entry;
 
 typedef enum tti_handle_stage {
     TTI_HANDLE_FREE,
@@ -163,14 +221,13 @@ typedef struct tti_handle {
     int64_t T;
     float *weight; /* weight[max_tokens][K]: of results in the sum */
     int64_t
-        *result; /* result[max_tokens][K][width]: byte offset in the back region, -1 = no choice */
+        *result; /* result[max_tokens][K][width]: byte offset in the back region, -1 = no choice, or summed elsewhere */
     bool *is_needed;  /* is_needed[max_tokens]: the row has a choice */
-    int32_t *far_row; /* tokens in the order of the messages' rows, one far owner after the other */
+    int32_t *far_row; /* tokens in the order of the messages' rows, one lane after the other */
     int32_t *key_at;  /* key_at[n_keys]: counts, then the next entry of each key */
     int64_t *last_token;      /* last_token[n_owners] */
     int64_t *n_rows;          /* n_rows[n_owners] */
-    tti_far_owner *far_owner; /* far_owner[n_far_owners] */
-    int *far_of_owner;        /* far_of_owner[n_owners]: index or -1 */
+    tti_lane *lane;           /* lane[n_lanes] */
     unsigned char *pool;
     int *missing_owner; /* missing_owner[n_missing_owners]: owner ids whose results are awaited */
     int n_missing_owners;
@@ -185,10 +242,11 @@ typedef struct tti_handle {
     int n_arrived, cursor, n_returned;
     int *missing_source; /* missing_source[n_missing_sources] */
     int n_missing_sources;
-    tti_far_source *far_source; /* far_source[n_far_sources] */
-    int *far_of_source;         /* far_of_source[n_sources]: index or -1 */
-    unsigned char *messages;    /* of all far sources */
-    unsigned char *results;
+    tti_intake *intake; /* intake[n_intakes] */
+    int n_summed;       /* far sources whose rows this owner has summed its share of */
+    int64_t *row_begin; /* row_begin[max_tokens + 1]: for sums: the entries of each row of a message, in row_entry */
+    tti_row_entry *row_entry;
+    tt_stream *compute; /* of this use */
 
     /* waiting */
     tti_wait wait;
@@ -208,11 +266,15 @@ struct tt_exchange {
     int64_t H, K, max_tokens;
     int n_handles, width;
     tt_wire wire, wire_back;
-    bool weights_travel;
+    bool weights_travel, is_reduced;
     int *source, n_sources, *owner, n_owners;
     int64_t *back_columns;   /* back_columns[width + 1] */
     int source_id, owner_id; /* of this rank, or -1 */
-    int n_far_owners, n_far_sources;
+    tti_paths paths;
+    int n_far_sources;          /* of this rank as an owner */
+    int *lane_of_owner;         /* lane_of_owner[n_owners]: of this source, -1 = near */
+    size_t *rail_offset;        /* rail_offset[n_mates]: where the intakes begin in an owner's window part */
+    unsigned char *own_intakes; /* if they are not in the window */
     tti_exchange_layout layout;
     size_t *near_stride; /* near_stride[width]: of a part of a result in the back region */
     size_t *part_bytes;  /* part_bytes[width]: of a part of a result in a message */
@@ -220,7 +282,7 @@ struct tt_exchange {
     MPI_Comm comm;
     tti_handle *handle; /* handle[n_handles] */
 
-    /* the map in force; a key is a (slot, part) pair, keys are sorted by (owner, local slot) */
+    /* the map in force; a key is a (slot, part) pair, keys are sorted by (position of the owner, local slot) */
     bool has_map;
     uint64_t epoch;
     int64_t n_slots, n_keys, key_capacity;
@@ -241,6 +303,17 @@ static inline unsigned char *tti_handle_part(const tt_exchange *x, int source_ra
     return base + (size_t)handle * x->layout.handle_bytes;
 }
 
+/* ---- forms (exchange_form.c) ---- */
+/* to[tt_wire_row_bytes(wire, n)] of x[n]. A row may be rounded in parts that begin at multiples of TT_WIRE_GROUP. */
+void tti_form_round(tt_wire wire, void *to, const float *x, int64_t n);
+void tti_form_widen(tt_wire wire, float *x, const void *row, int64_t n);
+
+/* From one result to the next, where an owner of columns `part` puts those for far sources. */
+static inline size_t tti_far_stride(const tt_exchange *x, int part)
+{
+    return x->is_reduced ? (size_t)(x->back_columns[part + 1] - x->back_columns[part]) * sizeof(float) : x->part_bytes[part];
+}
+
 static inline void tti_count(tti_handle *h, tti_counter which, uint64_t n)
 {
     atomic_fetch_add_explicit(&h->count[which], n, memory_order_relaxed);
@@ -257,11 +330,28 @@ static inline bool tti_is_due(uint64_t visible_ns)
     return visible_ns == 0 || tt_now_ns() >= visible_ns;
 }
 
+/* The intake of a far source that serves this owner. */
+static inline unsigned char *tti_intake_part(const tt_exchange *x, int source_id, int handle)
+{
+    const int rail = x->paths.rail[source_id];
+    const size_t at = ((size_t)x->paths.intake[source_id] * (size_t)x->n_handles + (size_t)handle) * x->layout.intake_bytes;
+    if (!x->paths.by_node) {
+        return x->own_intakes + at;
+    }
+    unsigned char *base = x->window.base[x->world->node_rank[x->owner[rail]]];
+    return base + x->rail_offset[x->paths.position[rail] - x->paths.mate_first] + at;
+}
+
+/* returns[n_mates] */
+static inline tti_return *tti_intake_returns(unsigned char *intake)
+{
+    return (tti_return *)(intake + sizeof(tti_gate));
+}
+
 /* Finds the handle; TT_ERR_ARG or TT_ERR_STATE. */
 tt_status tti_handle_find(tt_exchange *x, int handle, tti_handle_stage stage, tti_handle **h_out);
-/* Offsets and sizes for these parameters, on a rank that is far from n_far_owners owners. */
-void tti_exchange_measure(const tt_exchange_params *params, int n_far_owners,
-                          tti_exchange_layout *layout_out);
+/* Offsets and sizes for these parameters on a rank with these paths. */
+void tti_exchange_measure(const tt_exchange_params *params, const tti_paths *paths, tti_exchange_layout *layout_out);
 /* Columns [begin, end) of a result that part `part` returns. */
 void tti_part_bounds(const tt_exchange_params *params, int part, int64_t *begin_out,
                      int64_t *end_out);
@@ -271,20 +361,27 @@ tt_status tti_wire_open(tt_exchange *x, tti_handle *h);
 void tti_wire_close(tt_exchange *x, tti_handle *h);
 /* Fills the messages of rows (headers, groups, index) of a prepared use; rows are copied by the caller. */
 void tti_wire_pack_heads(tt_exchange *x, tti_handle *h);
-unsigned char *tti_wire_row(const tt_exchange *x, const tti_handle *h, const tti_far_owner *far,
-                            int64_t row);
-size_t tti_wire_message_bytes(const tt_exchange *x, const tti_share *share);
+unsigned char *tti_wire_row(const tt_exchange *x, const tti_lane *lane, int64_t row);
+size_t tti_wire_message_bytes(const tt_exchange *x, const tti_lane *lane);
 /* Hands the messages to progress. */
 void tti_wire_post(tt_exchange *x, tti_handle *h);
-/* The results for a far source are all put. */
-void tti_wire_return(tt_exchange *x, tti_handle *h, tti_far_source *far);
+/* This owner has returned what a far source sent: lets progress see it if this rank is the rail. */
+void tti_wire_return(tt_exchange *x, tti_handle *h, int source_id);
+/* Whether the results of all intakes of this rank are on their way. */
+bool tti_wire_has_answered(const tt_exchange *x, const tti_handle *h);
+/* Owners whose results an intake of this rank waits for. */
+void tti_wire_owing_mates(const tt_exchange *x, const tti_handle *h, bool *owes);
 /* Waits until all that this use sends has left. */
 tt_status tti_wire_drain(tt_exchange *x, tti_handle *h);
-/* Takes the message of a far source in if it is here and due; checks all of it. */
-tt_status tti_wire_arrive(tt_exchange *x, tti_handle *h, tti_far_source *far,
-                          bool *has_arrived_out);
-tt_status tti_wire_returned(tt_exchange *x, tti_handle *h, tti_far_owner *far,
-                            bool *has_returned_out);
+/* Takes this owner's part of a far source's message in if it is here and due; checks it. */
+tt_status tti_wire_arrive(tt_exchange *x, tti_handle *h, int source_id, bool *has_arrived_out);
+tt_status tti_wire_returned(tt_exchange *x, tti_handle *h, const tti_lane *lane, bool *has_returned_out);
+
+/* exchange_sums.c */
+/* Sums this owner's share of the rows of far sources whose results are all put. */
+void tti_wire_sum(tt_exchange *x, tti_handle *h);
+/* Adds what other nodes have summed for tokens [begin, end). */
+void tti_wire_add_sums(const tt_exchange *x, const tti_handle *h, float *y, int64_t ldy, int64_t begin, int64_t end);
 
 /* exchange_rows.c */
 /* Notes what has arrived and returned. */

@@ -12,7 +12,7 @@
 /* ---- owner map ---- */
 
 typedef struct key_record {
-    int32_t owner, local, slot, part;
+    int32_t owner, local, slot, part; /* owner: its position */
 } key_record;
 
 static int compare_keys(const void *a, const void *b)
@@ -60,14 +60,14 @@ static tt_status read_map(const tt_exchange *x, const tt_owner_map *map, key_rec
                      "one part",
                      rank, (long long)s, w, part_of[o]);
             part_of[o] = w;
-            record[s * x->width + w] = (key_record){o, local, (int32_t)s, w};
+            record[s * x->width + w] = (key_record){x->paths.position[o], local, (int32_t)s, w};
         }
     }
     int64_t n = map->n_slots * x->width;
     qsort(record, (size_t)n, sizeof(*record), compare_keys);
     for (int64_t i = 1; i < n; i++) {
         TT_CHECK(compare_keys(&record[i - 1], &record[i]) != 0, TT_ERR_ARG,
-                 "rank %d serves its slot %d twice, as slots %d and %d", x->owner[record[i].owner],
+                 "rank %d serves its slot %d twice, as slots %d and %d", x->owner[x->paths.owner_at[record[i].owner]],
                  record[i].local, record[i - 1].slot, record[i].slot);
     }
     return TT_OK;
@@ -121,9 +121,9 @@ tt_status tt_exchange_set_owners(tt_exchange *exchange, const tt_owner_map *map,
         for (int64_t i = 0; i < n; i++) {
             const key_record *r = &record[i];
             x->key[(int64_t)r->slot * x->width + r->part] = (int32_t)i;
-            x->key_owner[i] = r->owner;
+            x->key_owner[i] = x->paths.owner_at[r->owner];
             x->key_local[i] = r->local;
-            if (r->owner == x->owner_id && r->local > x->max_local) {
+            if (x->key_owner[i] == x->owner_id && r->local > x->max_local) {
                 x->max_local = r->local;
             }
         }
@@ -137,7 +137,7 @@ tt_status tt_exchange_set_owners(tt_exchange *exchange, const tt_owner_map *map,
 
 /* ---- plan of one use ---- */
 
-/* Counts entries per key and rows per owner; checks all slots before anything is changed that peers see. */
+/* Counts entries per key and rows per owner and lane; checks all slots before anything is changed that peers see. */
 static tt_status count_entries(tt_exchange *x, tti_handle *h, int64_t T, const int32_t *slot)
 {
     for (int64_t key = 0; key < x->n_keys; key++) {
@@ -146,6 +146,10 @@ static tt_status count_entries(tt_exchange *x, tti_handle *h, int64_t T, const i
     for (int o = 0; o < x->n_owners; o++) {
         h->n_rows[o] = 0;
         h->last_token[o] = -1;
+    }
+    for (int i = 0; i < x->paths.n_lanes; i++) {
+        h->lane[i].n_rows = 0;
+        h->lane[i].last_token = -1;
     }
     for (int64_t t = 0; t < T; t++) {
         for (int64_t k = 0; k < x->K; k++) {
@@ -161,24 +165,31 @@ static tt_status count_entries(tt_exchange *x, tti_handle *h, int64_t T, const i
                     h->last_token[o] = t;
                     h->n_rows[o]++;
                 }
+                tti_lane *lane = x->lane_of_owner[o] >= 0 ? &h->lane[x->lane_of_owner[o]] : NULL;
+                if (lane && lane->last_token != t) {
+                    lane->last_token = t;
+                    lane->n_rows++;
+                }
             }
         }
     }
     return TT_OK;
 }
 
-/* Bytes from one result to the next among those that owner o sends back. */
-static size_t back_stride(const tt_exchange *x, const tti_handle *h, int o)
+/* Bytes from one result to the next among those that owner o puts. */
+static size_t back_stride(const tt_exchange *x, int o)
 {
-    int part = x->part_of[o] < 0 ? 0 : x->part_of[o];
-    return h->far_of_owner[o] >= 0 ? x->part_bytes[part] : x->near_stride[part];
+    const int part = x->part_of[o] < 0 ? 0 : x->part_of[o];
+    return x->lane_of_owner[o] >= 0 ? tti_far_stride(x, part) : x->near_stride[part];
 }
 
-/* Lays out shares and groups; turns counts into first places. */
+/* Lays out shares and groups, owners in order of position; turns counts into first places. */
 static void lay_out(tt_exchange *x, tti_handle *h, tti_share *share, tti_group *group)
 {
-    int64_t key = 0, entry = 0, n_groups = 0, back = 0;
-    for (int o = 0; o < x->n_owners; o++) {
+    int64_t key = 0, entry = 0, n_groups = 0, back = 0, put = 0;
+    for (int at = 0; at < x->n_owners; at++) {
+        const int o = x->paths.owner_at[at];
+        tti_lane *lane = x->lane_of_owner[o] >= 0 ? &h->lane[x->lane_of_owner[o]] : NULL;
         tti_share *s = &share[o];
         s->index_begin = entry;
         s->group_begin = n_groups;
@@ -193,31 +204,44 @@ static void lay_out(tt_exchange *x, tti_handle *h, tti_share *share, tti_group *
         s->n_entries = entry - s->index_begin;
         s->n_groups = n_groups - s->group_begin;
         s->n_rows = h->n_rows[o];
-        back = (int64_t)tti_align((size_t)back);
-        back += h->far_of_owner[o] >= 0 ? TTI_HEADER_BYTES : 0;
-        s->back_begin = back;
-        back += s->n_entries * (int64_t)back_stride(x, h, o);
-        if (x->owner[o] != x->world->rank) {
+        if (!lane || at == lane->first) { /* the results of a lane's owners come as one message */
+            back = (int64_t)tti_align((size_t)back);
+        }
+        if (lane && at == lane->first) {
+            lane->back_begin = (size_t)back;
+            lane->n_entries = lane->n_groups = 0;
+            back += TTI_HEADER_BYTES;
+            put = TTI_HEADER_BYTES;
+            back += x->is_reduced ? lane->n_rows * (int64_t)x->layout.back_row_bytes : 0;
+        }
+        const int64_t bytes = s->n_entries * (int64_t)back_stride(x, o);
+        const bool is_put_there = lane && x->is_reduced; /* and never comes here one by one */
+        s->back_begin = is_put_there ? put : back;
+        put += bytes;
+        back += is_put_there ? 0 : bytes;
+        if (lane) {
+            lane->n_entries += s->n_entries;
+            lane->n_groups += s->n_groups;
+            lane->result_bytes = (size_t)back - lane->back_begin;
+        } else if (x->owner[o] != x->world->rank) {
             tti_count(h, TTI_COUNT_ROWS_OUT, (uint64_t)s->n_rows);
         }
     }
 }
 
-/* Where each far owner's message and list of rows lie. */
-static void lay_out_messages(tt_exchange *x, tti_handle *h, const tti_share *share)
+/* Where each lane's message and list of rows lie. */
+static void lay_out_messages(tt_exchange *x, tti_handle *h)
 {
     unsigned char *at = h->pool;
     int64_t row = 0;
-    for (int i = 0; i < x->n_far_owners; i++) {
-        tti_far_owner *f = &h->far_owner[i];
-        const tti_share *s = &share[f->owner_id];
-        f->message = at;
-        f->message_bytes = h->mine == TT_OK ? tti_wire_message_bytes(x, s)
-                                            : (size_t)TTI_HEADER_BYTES + TTI_FAIL_TEXT_BYTES;
-        at += tti_align(f->message_bytes);
-        f->result_bytes = TTI_HEADER_BYTES + (size_t)s->n_entries * back_stride(x, h, f->owner_id);
-        f->row_begin = row;
-        row += s->n_rows;
+    for (int i = 0; i < x->paths.n_lanes; i++) {
+        tti_lane *lane = &h->lane[i];
+        lane->message = at;
+        lane->message_bytes = h->mine == TT_OK ? tti_wire_message_bytes(x, lane) : (size_t)TTI_HEADER_BYTES + TTI_FAIL_TEXT_BYTES;
+        at += tti_align(lane->message_bytes);
+        lane->row_begin = row;
+        row += lane->n_rows;
+        tti_count(h, TTI_COUNT_ROWS_OUT, (uint64_t)lane->n_rows);
     }
 }
 
@@ -228,9 +252,9 @@ static void place_entries(tt_exchange *x, tti_handle *h, const int32_t *slot, co
     const tti_share *share = (const tti_share *)(part + x->layout.share);
     int32_t *index = (int32_t *)(part + x->layout.index);
     float *travelling = (float *)(part + x->layout.weight); /* of entries */
-    for (int o = 0; o < x->n_owners; o++) {
-        h->n_rows[o] = 0;
-        h->last_token[o] = -1;
+    for (int i = 0; i < x->paths.n_lanes; i++) {
+        h->lane[i].n_rows = 0;
+        h->lane[i].last_token = -1;
     }
     for (int64_t t = 0; t < h->T; t++) {
         h->is_needed[t] = false;
@@ -244,23 +268,21 @@ static void place_entries(tt_exchange *x, tti_handle *h, const int32_t *slot, co
                 }
                 int32_t key = x->key[(int64_t)s * x->width + w];
                 int32_t o = x->key_owner[key];
-                int far = h->far_of_owner[o];
+                tti_lane *lane = x->lane_of_owner[o] >= 0 ? &h->lane[x->lane_of_owner[o]] : NULL;
                 h->is_needed[t] = true;
-                if (h->last_token[o] != t) {
-                    h->last_token[o] = t;
-                    if (far >= 0) {
-                        h->far_row[h->far_owner[far].row_begin + h->n_rows[o]] = (int32_t)t;
-                    }
-                    h->n_rows[o]++;
+                if (lane && lane->last_token != t) {
+                    lane->last_token = t;
+                    h->far_row[lane->row_begin + lane->n_rows++] = (int32_t)t;
                 }
                 int32_t entry = h->key_at[key]++;
                 /* Near owners read the row where it is; in a message rows are numbered by themselves. */
-                if (x->weights_travel) {
+                if (x->weights_travel || x->is_reduced) {
                     travelling[entry] = weight[t * x->K + k];
                 }
-                index[entry] = far >= 0 ? (int32_t)(h->n_rows[o] - 1) : (int32_t)t;
-                *result = share[o].back_begin +
-                          (entry - share[o].index_begin) * (int64_t)back_stride(x, h, o);
+                index[entry] = lane ? (int32_t)(lane->n_rows - 1) : (int32_t)t;
+                if (!lane || !x->is_reduced) {
+                    *result = share[o].back_begin + (entry - share[o].index_begin) * (int64_t)back_stride(x, o);
+                }
             }
         }
     }
@@ -274,7 +296,7 @@ static void expect_sources(tt_exchange *x, tti_handle *h)
     h->part_bytes = x->part_bytes[part];
     h->part_columns = x->back_columns[part + 1] - x->back_columns[part];
     h->max_local = x->max_local;
-    h->n_arrived = h->cursor = h->n_returned = 0;
+    h->n_arrived = h->cursor = h->n_returned = h->n_summed = 0;
     h->n_missing_sources = x->n_sources;
     for (int s = 0; s < x->n_sources; s++) {
         h->missing_source[s] = s;
@@ -307,7 +329,7 @@ tt_status tt_exchange_prepare(tt_exchange *exchange, int handle, int64_t T, cons
         unsigned char *part = tti_handle_part(x, x->world->rank, handle);
         tti_share *share = (tti_share *)(part + x->layout.share);
         lay_out(x, h, share, (tti_group *)(part + x->layout.group));
-        lay_out_messages(x, h, share);
+        lay_out_messages(x, h);
         place_entries(x, h, slot, weight, part);
         for (int64_t i = 0; i < T * x->K; i++) {
             h->weight[i] = x->weights_travel ? 1.0f : weight[i];

@@ -9,7 +9,7 @@
 #include "ttk.h"
 
 enum {
-    SUM_BLOCK = 256
+    SUM_BLOCK = 8 * TT_WIRE_GROUP
 }; /* columns summed at a time: a result block in float (1 KiB) stays in L1 */
 
 /* ---- tasks over a stream or on the caller ---- */
@@ -45,19 +45,15 @@ static void round_rows(void *arg, int thread_id, int n_threads)
         if (!task->h->is_needed[t]) {
             continue;
         }
-        if (x->wire == TT_WIRE_F32) {
-            memcpy(to, from, x->layout.row_bytes);
-        } else {
-            ttk.f32_to_bf16((ttk_bf16 *)to, from, x->H);
-        }
+        tti_form_round(x->wire, to, from, x->H);
     }
 }
 
 static int64_t n_far_rows(const tt_exchange *x, const tti_handle *h)
 {
     int64_t n = 0;
-    for (int i = 0; i < x->n_far_owners; i++) {
-        n += h->n_rows[h->far_owner[i].owner_id];
+    for (int i = 0; i < x->paths.n_lanes; i++) {
+        n += h->lane[i].n_rows;
     }
     return n;
 }
@@ -70,11 +66,11 @@ static void pack_rows(void *arg, int thread_id, int n_threads)
     const tti_handle *h = task->h;
     int64_t begin = 0, end = 0;
     tt_split(n_far_rows(x, h), n_threads, thread_id, &begin, &end);
-    for (int i = 0; i < x->n_far_owners; i++) {
-        const tti_far_owner *f = &h->far_owner[i];
-        int64_t first = f->row_begin, n = h->n_rows[f->owner_id];
+    for (int i = 0; i < x->paths.n_lanes; i++) {
+        const tti_lane *lane = &h->lane[i];
+        int64_t first = lane->row_begin, n = lane->n_rows;
         for (int64_t j = begin > first ? begin : first; j < end && j < first + n; j++) {
-            memcpy(tti_wire_row(x, h, f, j - first),
+            memcpy(tti_wire_row(x, lane, j - first),
                    task->rows + (size_t)h->far_row[j] * x->layout.row_stride, x->layout.row_bytes);
         }
     }
@@ -98,11 +94,12 @@ tt_status tt_exchange_dispatch_begin(tt_exchange *exchange, int handle, const fl
     TT_TRY(tt_world_error(exchange->world));
     h->wait = (tti_wait){0};
     h->idle_since_ns = 0;
+    h->compute = compute;
     if (exchange->source_id >= 0) {
         unsigned char *part = tti_handle_part(exchange, exchange->world->rank, handle);
         rows_task task = {exchange, h, x, ldx, part + exchange->layout.rows};
         run(compute, h->T * exchange->H, "round rows", round_rows, &task);
-        if (exchange->n_far_owners > 0) {
+        if (exchange->paths.n_lanes > 0) {
             tti_wire_pack_heads(exchange, h);
             if (h->mine == TT_OK) {
                 run(compute, n_far_rows(exchange, h) * exchange->H, "pack rows", pack_rows, &task);
@@ -125,17 +122,13 @@ tt_status tt_exchange_dispatch_begin(tt_exchange *exchange, int handle, const fl
 static void return_source(tt_exchange *x, tti_handle *h, int source_id)
 {
     tti_arrival *a = &h->arrival[source_id];
-    int rank = x->source[source_id];
+    const bool is_own = x->source[source_id] == x->world->rank, is_far = x->paths.rail[source_id] >= 0;
     h->n_returned++;
-    if (a->far) {
-        tti_wire_return(x, h, a->far);
-        return;
-    }
-    bool is_own = rank == x->world->rank;
-    tti_return *ret = (tti_return *)(tti_handle_part(x, rank, h->id) + x->layout.ret) + x->owner_id;
-    ret->visible_ns = is_own ? 0 : tti_due(x->world);
-    atomic_store_explicit(&ret->seq, h->use, memory_order_release);
-    if (!is_own) {
+    a->ret->visible_ns = is_own || is_far ? 0 : tti_due(x->world);
+    atomic_store_explicit(&a->ret->seq, h->use, memory_order_release);
+    if (is_far) {
+        tti_wire_return(x, h, source_id);
+    } else if (!is_own) {
         tti_count(h, TTI_COUNT_NODE_BYTES, (uint64_t)a->n_entries * h->part_bytes);
     }
 }
@@ -185,7 +178,9 @@ static tt_status arrive_near(tt_exchange *x, tti_handle *h, int source_id, bool 
                       .rows = part + x->layout.rows,
                       .row_bytes = x->layout.row_stride,
                       .back = part + x->layout.back + share->back_begin,
-                      .back_stride = x->near_stride[h->part < 0 ? 0 : h->part]};
+                      .back_stride = x->near_stride[h->part < 0 ? 0 : h->part],
+                      .back_wire = x->wire_back,
+                      .ret = (tti_return *)(part + x->layout.ret) + x->owner_id};
     if (!is_own) {
         tti_count(h, TTI_COUNT_ROWS_IN, (uint64_t)share->n_rows);
         tti_count(h, TTI_COUNT_NODE_BYTES, (uint64_t)share->n_rows * x->layout.row_bytes);
@@ -197,9 +192,8 @@ static tt_status arrive_near(tt_exchange *x, tti_handle *h, int source_id, bool 
 /* Takes a source's rows in; *has_arrived_out tells whether they were there. */
 static tt_status try_arrive(tt_exchange *x, tti_handle *h, int source_id, bool *has_arrived_out)
 {
-    int far = h->far_of_source[source_id];
-    TT_TRY(far >= 0 ? tti_wire_arrive(x, h, &h->far_source[far], has_arrived_out)
-                    : arrive_near(x, h, source_id, has_arrived_out));
+    TT_TRY(x->paths.rail[source_id] >= 0 ? tti_wire_arrive(x, h, source_id, has_arrived_out)
+                                         : arrive_near(x, h, source_id, has_arrived_out));
     if (*has_arrived_out) {
         h->order[h->n_arrived++] = source_id;
         charge_wait(x, h, x->source[source_id]);
@@ -230,9 +224,9 @@ tt_status tti_exchange_arrive(tt_exchange *x, tti_handle *h, int source_id)
 
 static tt_status try_returned(tt_exchange *x, tti_handle *h, int owner_id, bool *has_returned_out)
 {
-    int far = h->far_of_owner[owner_id];
-    if (far >= 0) {
-        return tti_wire_returned(x, h, &h->far_owner[far], has_returned_out);
+    int lane = x->lane_of_owner[owner_id];
+    if (lane >= 0) {
+        return tti_wire_returned(x, h, &h->lane[lane], has_returned_out);
     }
     const unsigned char *part = tti_handle_part(x, x->world->rank, h->id);
     const tti_return *ret = (const tti_return *)(part + x->layout.ret) + owner_id;
@@ -266,6 +260,11 @@ tt_status tti_exchange_observe(tt_exchange *x, tti_handle *h)
             i++;
         }
     }
+    if (x->is_reduced && x->owner_id >= 0) {
+        const int n_summed = h->n_summed;
+        tti_wire_sum(x, h);
+        is_news = is_news || h->n_summed > n_summed;
+    }
     if (is_news) {
         tti_wait_end(x->world, &h->wait);
     }
@@ -274,16 +273,20 @@ tt_status tti_exchange_observe(tt_exchange *x, tti_handle *h)
 
 /* ---- waiting ---- */
 
-/* Rows are owed before results: who has not sent rows is further behind. */
+/* Rows are owed before results: who has not sent rows is further behind. Others of this node are asked for what they are to take in or answer. */
 static void owing_exchange(void *arg, bool *owes)
 {
     const tti_handle *h = arg;
+    const tt_exchange *x = h->x;
     for (int i = 0; i < h->n_missing_sources; i++) {
-        owes[h->x->source[h->missing_source[i]]] = true;
+        const int s = h->missing_source[i], rail = x->paths.rail[s];
+        owes[rail >= 0 && rail != x->owner_id ? x->owner[rail] : x->source[s]] = true;
     }
     for (int i = 0; i < h->n_missing_owners; i++) {
-        owes[h->x->owner[h->missing_owner[i]]] = true;
+        const int o = h->missing_owner[i], lane = x->lane_of_owner[o];
+        owes[lane >= 0 ? h->lane[lane].rank : x->owner[o]] = true;
     }
+    tti_wire_owing_mates(x, h, owes);
 }
 
 static bool has_ready(tti_handle *h)
@@ -300,8 +303,11 @@ static bool has_ready(tti_handle *h)
 
 static bool is_over(const tti_handle *h)
 {
+    if (h->x->is_reduced && h->n_summed < h->x->n_far_sources) {
+        return false;
+    }
     return h->n_missing_owners == 0 && h->n_missing_sources == 0 &&
-           (h->x->owner_id < 0 || h->n_returned == h->x->n_sources);
+           (h->x->owner_id < 0 || h->n_returned == h->x->n_sources) && tti_wire_has_answered(h->x, h);
 }
 
 /* This rank waits for others only if it owes nothing itself: its own computing is no waiting. */
@@ -373,11 +379,15 @@ void tt_exchange_get_row(const tt_exchange *exchange, const tt_exchange_rows *ro
 {
     const unsigned char *row =
         (const unsigned char *)rows->base + rows->row_bytes * (size_t)rows->index[i];
-    if (exchange->wire == TT_WIRE_F32) {
-        memcpy(dst, row, exchange->layout.row_bytes);
-    } else {
-        ttk.bf16_to_f32(dst, (const ttk_bf16 *)row, exchange->H);
+    tti_form_widen(exchange->wire, dst, row, exchange->H);
+}
+
+bool tt_exchange_get_act8(const tt_exchange *exchange, const tt_exchange_rows *rows, int32_t i, void *act8)
+{
+    if (exchange->wire == TT_WIRE_INT8) {
+        ttk.row8_act8(act8, (const unsigned char *)rows->base + rows->row_bytes * (size_t)rows->index[i], exchange->H);
     }
+    return exchange->wire == TT_WIRE_INT8;
 }
 
 void tt_exchange_put_result(tt_exchange *exchange, int handle, const tt_exchange_rows *rows,
@@ -387,11 +397,7 @@ void tt_exchange_put_result(tt_exchange *exchange, int handle, const tt_exchange
     const tti_arrival *a = &h->arrival[rows->source_id];
     unsigned char *to = a->back + ((size_t)rows->first + (size_t)i) * a->back_stride;
     TT_ASSERT(rows->first + i < a->n_entries);
-    if (exchange->wire_back == TT_WIRE_F32) {
-        memcpy(to, y, h->part_bytes);
-    } else {
-        ttk.f32_to_bf16((ttk_bf16 *)to, y, h->part_columns);
-    }
+    tti_form_round(a->back_wire, to, y, h->part_columns);
 }
 
 tt_status tt_exchange_push(tt_exchange *exchange, int handle, const tt_exchange_rows *rows)
@@ -436,13 +442,11 @@ static void sum_part(const sum_task *task, int64_t t, int part)
             if (at < 0) {
                 continue;
             }
-            const unsigned char *result = task->back + at;
-            if (x->wire_back == TT_WIRE_F32) {
-                ttk.axpy_f32(y, h->weight[t * x->K + k], (const float *)result + (c - begin), n);
-            } else {
-                ttk.bf16_to_f32(wide, (const ttk_bf16 *)result + (c - begin), n);
-                ttk.axpy_f32(y, h->weight[t * x->K + k], wide, n);
+            const unsigned char *result = task->back + at + tt_wire_row_bytes(x->wire_back, c - begin);
+            if (x->wire_back != TT_WIRE_F32) {
+                tti_form_widen(x->wire_back, wide, result, n);
             }
+            ttk.axpy_f32(y, h->weight[t * x->K + k], x->wire_back == TT_WIRE_F32 ? (const float *)(const void *)result : wide, n);
         }
     }
 }
@@ -456,6 +460,9 @@ static void sum_rows(void *arg, int thread_id, int n_threads)
         for (int w = 0; w < task->x->width; w++) {
             sum_part(task, t, w);
         }
+    }
+    if (task->x->is_reduced) {
+        tti_wire_add_sums(task->x, task->h, task->y, task->ldy, begin, end);
     }
 }
 

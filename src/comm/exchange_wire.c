@@ -20,65 +20,80 @@ static int tag_of(const tti_handle *h, int kind)
 
 /* ---- the form of a message of rows ---- */
 
-static size_t head_bytes(const tt_exchange *x, int64_t n_groups, int64_t n_entries)
+static size_t head_bytes(const tt_exchange *x, int64_t n_owners, int64_t n_groups, int64_t n_entries)
 {
-    return tti_align(TTI_HEADER_BYTES + (size_t)n_groups * sizeof(tti_group) +
+    return tti_align(TTI_HEADER_BYTES + (size_t)(n_owners + 1) * sizeof(tti_wire_part) + (size_t)n_groups * sizeof(tti_group) +
                      (size_t)n_entries * x->layout.entry_bytes);
 }
 
-size_t tti_wire_message_bytes(const tt_exchange *x, const tti_share *share)
+static size_t lane_head_bytes(const tt_exchange *x, const tti_lane *lane)
 {
-    return head_bytes(x, share->n_groups, share->n_entries) +
-           (size_t)share->n_rows * x->layout.row_bytes;
+    return head_bytes(x, lane->n_owners, lane->n_groups, lane->n_entries);
 }
 
-static const tti_share *share_of(const tt_exchange *x, const tti_handle *h, int owner_id)
+size_t tti_wire_message_bytes(const tt_exchange *x, const tti_lane *lane)
 {
-    const unsigned char *part = tti_handle_part(x, x->world->rank, h->id);
-    return (const tti_share *)(part + x->layout.share) + owner_id;
+    return lane_head_bytes(x, lane) + (size_t)lane->n_rows * x->layout.row_bytes;
 }
 
-unsigned char *tti_wire_row(const tt_exchange *x, const tti_handle *h, const tti_far_owner *far,
-                            int64_t row)
+unsigned char *tti_wire_row(const tt_exchange *x, const tti_lane *lane, int64_t row)
 {
-    const tti_share *share = share_of(x, h, far->owner_id);
-    return far->message + head_bytes(x, share->n_groups, share->n_entries) +
-           (size_t)row * x->layout.row_bytes;
+    return lane->message + lane_head_bytes(x, lane) + (size_t)row * x->layout.row_bytes;
+}
+
+/* The parts of a lane's owners, their groups and entries: which follow each other in the window, too. */
+static void pack_parts(const tt_exchange *x, const tti_handle *h, const tti_lane *lane)
+{
+    const unsigned char *window = tti_handle_part(x, x->world->rank, h->id);
+    const tti_share *share = (const tti_share *)(window + x->layout.share);
+    const tti_share *first = &share[x->paths.owner_at[lane->first]];
+    tti_wire_part part = {0};
+    unsigned char *at = lane->message + TTI_HEADER_BYTES;
+    for (int i = 0; i < lane->n_owners; i++, at += sizeof(part)) {
+        const tti_share *s = &share[x->paths.owner_at[lane->first + i]];
+        const int o = x->paths.owner_at[lane->first + i];
+        const int64_t begin = s->back_begin - (x->is_reduced ? 0 : (int64_t)lane->back_begin);
+        part = (tti_wire_part){begin, (int32_t)s->n_groups, (int32_t)s->n_entries, (int32_t)s->n_rows, x->part_of[o] < 0 ? 0 : x->part_of[o]};
+        memcpy(at, &part, sizeof(part));
+    }
+    part = (tti_wire_part){.back_begin = (int64_t)lane->result_bytes};
+    memcpy(at, &part, sizeof(part));
+    at += sizeof(part);
+    const struct {
+        size_t from, bytes;
+    } lists[] = {
+        {x->layout.group + (size_t)first->group_begin * sizeof(tti_group), (size_t)lane->n_groups * sizeof(tti_group)},
+        {x->layout.index + (size_t)first->index_begin * sizeof(int32_t), (size_t)lane->n_entries * sizeof(int32_t)},
+        {x->layout.weight + (size_t)first->index_begin * sizeof(float), x->weights_travel || x->is_reduced ? (size_t)lane->n_entries * sizeof(float) : 0},
+    };
+    for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
+        memcpy(at, window + lists[i].from, lists[i].bytes);
+        at += lists[i].bytes;
+    }
 }
 
 void tti_wire_pack_heads(tt_exchange *x, tti_handle *h)
 {
-    const unsigned char *part = tti_handle_part(x, x->world->rank, h->id);
-    const tti_group *group = (const tti_group *)(part + x->layout.group);
-    const int32_t *index = (const int32_t *)(part + x->layout.index);
-    for (int i = 0; i < x->n_far_owners; i++) {
-        tti_far_owner *f = &h->far_owner[i];
-        const tti_share *s = share_of(x, h, f->owner_id);
+    for (int i = 0; i < x->paths.n_lanes; i++) {
+        const tti_lane *lane = &h->lane[i];
         tti_wire_header header = {.magic = rows_magic,
                                   .status = (int32_t)h->mine,
                                   .seq = h->use,
                                   .epoch = h->epoch,
-                                  .bytes = f->message_bytes,
+                                  .bytes = lane->message_bytes,
                                   .visible_ns = tti_due(x->world),
                                   .rank = x->world->rank,
-                                  .handle = h->id};
-        unsigned char *at = f->message + TTI_HEADER_BYTES;
+                                  .handle = h->id,
+                                  .n_owners = lane->n_owners};
         if (h->mine == TT_OK) {
-            header.n_rows = (int32_t)s->n_rows;
-            header.n_entries = (int32_t)s->n_entries;
-            header.n_groups = (int32_t)s->n_groups;
-            size_t group_bytes = (size_t)s->n_groups * sizeof(*group);
-            memcpy(at, group + s->group_begin, group_bytes);
-            memcpy(at + group_bytes, index + s->index_begin, (size_t)s->n_entries * sizeof(*index));
-            if (x->weights_travel) {
-                memcpy(at + group_bytes + (size_t)s->n_entries * sizeof(*index),
-                       (const float *)(part + x->layout.weight) + s->index_begin,
-                       (size_t)s->n_entries * sizeof(float));
-            }
+            header.n_rows = (int32_t)lane->n_rows;
+            header.n_entries = (int32_t)lane->n_entries;
+            header.n_groups = (int32_t)lane->n_groups;
+            pack_parts(x, h, lane);
         } else {
-            memcpy(at, h->mine_text, TTI_FAIL_TEXT_BYTES);
+            memcpy(lane->message + TTI_HEADER_BYTES, h->mine_text, TTI_FAIL_TEXT_BYTES);
         }
-        memcpy(f->message, &header, sizeof(header));
+        memcpy(lane->message, &header, sizeof(header));
     }
 }
 
@@ -103,53 +118,49 @@ static tt_status send_pieces(tt_exchange *x, tti_handle *h, const unsigned char 
 
 static tt_status post(tt_exchange *x, tti_handle *h)
 {
-    unsigned char *back = tti_handle_part(x, x->world->rank, h->id) + x->layout.back;
-    for (int i = 0; i < x->n_far_owners;
-         i++) { /* receives first: an answer must never be unexpected */
-        tti_far_owner *f = &h->far_owner[i];
-        TT_ASSERT(f->n_send == 0 && !f->is_receiving); /* prepare has waited for that */
-        unsigned char *at = back + share_of(x, h, f->owner_id)->back_begin - TTI_HEADER_BYTES;
-        size_t n = tti_n_pieces(x->world, f->result_bytes);
+    const int n_lanes = x->paths.n_lanes;
+    unsigned char *back = n_lanes ? tti_handle_part(x, x->world->rank, h->id) + x->layout.back : NULL;
+    for (int i = 0; i < n_lanes; i++) { /* receives first: an answer must never be unexpected */
+        tti_lane *lane = &h->lane[i];
+        TT_ASSERT(lane->n_send == 0 && !lane->is_receiving); /* prepare has waited for that */
+        unsigned char *at = back + lane->back_begin;
+        size_t n = tti_n_pieces(x->world, lane->result_bytes);
         for (size_t p = 0; p < n; p++) {
-            TT_TRY(
-                TT_MPI(MPI_Irecv(at + p * x->world->piece_bytes,
-                                 tti_int(tti_piece_bytes(x->world, f->result_bytes, p)), MPI_BYTE,
-                                 f->rank, tag_of(h, RESULTS_TAG), x->comm, &f->receive[p])));
+            TT_TRY(TT_MPI(MPI_Irecv(at + p * x->world->piece_bytes, tti_int(tti_piece_bytes(x->world, lane->result_bytes, p)), MPI_BYTE,
+                                    lane->rank, tag_of(h, RESULTS_TAG), x->comm, &lane->receive[p])));
         }
-        f->n_receive = tti_int(n);
-        f->is_receiving = true;
+        lane->n_receive = tti_int(n);
+        lane->is_receiving = true;
     }
-    /* Each source begins with another owner, so that not all send to the same first. */
-    for (int i = 0; i < x->n_far_owners; i++) {
-        tti_far_owner *f = &h->far_owner[(i + x->source_id) % x->n_far_owners];
-        TT_TRY(send_pieces(x, h, f->message, f->message_bytes, f->rank, tag_of(h, ROWS_TAG),
-                           f->send, &f->n_send));
+    for (int i = 0; i < n_lanes; i++) {
+        tti_lane *lane = &h->lane[(i + x->paths.first_lane) % n_lanes];
+        TT_TRY(send_pieces(x, h, lane->message, lane->message_bytes, lane->rank, tag_of(h, ROWS_TAG), lane->send, &lane->n_send));
     }
     return TT_OK;
 }
 
-static tt_status advance_owner(tt_exchange *x, tti_handle *h, tti_far_owner *f, bool *is_sending)
+static tt_status advance_lane(tt_exchange *x, tti_handle *h, tti_lane *lane, bool *is_sending)
 {
     bool done = false;
-    TT_TRY(tti_test_all(f->send, f->n_send, &done));
+    TT_TRY(tti_test_all(lane->send, lane->n_send, &done));
     if (done) {
-        f->n_send = 0;
+        lane->n_send = 0;
     } else {
         *is_sending = true;
     }
-    if (f->is_receiving) {
-        TT_TRY(tti_test_all(f->receive, f->n_receive, &done));
+    if (lane->is_receiving) {
+        TT_TRY(tti_test_all(lane->receive, lane->n_receive, &done));
         if (done) {
-            f->is_receiving = false;
-            tti_count(h, TTI_COUNT_WIRE_IN, f->result_bytes);
-            atomic_store_explicit(&f->has_returned, true, memory_order_release);
+            lane->is_receiving = false;
+            tti_count(h, TTI_COUNT_WIRE_IN, lane->result_bytes);
+            atomic_store_explicit(&lane->has_returned, true, memory_order_release);
             atomic_fetch_add_explicit(&x->world->n_events, 1, memory_order_relaxed);
         }
     }
     return TT_OK;
 }
 
-/* ---- owner side of progress ---- */
+/* ---- the rail: owner side of progress ---- */
 
 static tt_status protocol_error(const tt_exchange *x, const tti_handle *h, int rank,
                                 const char *what, uint64_t got, uint64_t expected)
@@ -164,79 +175,134 @@ static tt_status protocol_error(const tt_exchange *x, const tti_handle *h, int r
                    (unsigned long long)expected);
 }
 
+static unsigned char *message_of(const tt_exchange *x, const tti_intake *in)
+{
+    return in->part + x->layout.message;
+}
+
 /* The first piece is here: how many follow? */
-static tt_status read_head(tt_exchange *x, tti_handle *h, tti_far_source *f,
-                           const MPI_Status *status)
+static tt_status read_head(tt_exchange *x, tti_handle *h, tti_intake *in, const MPI_Status *status)
 {
     tti_wire_header header;
     int got = 0;
     MPI_Get_count(status, MPI_BYTE, &got);
     if (got < TTI_HEADER_BYTES) {
-        return protocol_error(x, h, f->rank, "length", (uint64_t)got, TTI_HEADER_BYTES);
+        return protocol_error(x, h, in->rank, "length", (uint64_t)got, TTI_HEADER_BYTES);
     }
-    memcpy(&header, f->message, sizeof(header));
+    memcpy(&header, message_of(x, in), sizeof(header));
     if (header.magic != rows_magic) {
-        return protocol_error(x, h, f->rank, "magic", header.magic, rows_magic);
+        return protocol_error(x, h, in->rank, "magic", header.magic, rows_magic);
     }
     if (header.bytes < TTI_HEADER_BYTES || header.bytes > x->layout.message_bytes) {
-        return protocol_error(x, h, f->rank, "length", header.bytes, x->layout.message_bytes);
+        return protocol_error(x, h, in->rank, "length", header.bytes, x->layout.message_bytes);
     }
     size_t first = tti_piece_bytes(x->world, (size_t)header.bytes, 0);
     if ((size_t)got != first) {
-        return protocol_error(x, h, f->rank, "first piece", (uint64_t)got, first);
+        return protocol_error(x, h, in->rank, "first piece", (uint64_t)got, first);
     }
-    f->n_receive = tti_int(tti_n_pieces(x->world, (size_t)header.bytes));
-    for (int p = 1; p < f->n_receive; p++) {
-        TT_TRY(TT_MPI(MPI_Start(&f->receive[p])));
+    in->n_receive = tti_int(tti_n_pieces(x->world, (size_t)header.bytes));
+    for (int p = 1; p < in->n_receive; p++) {
+        TT_TRY(TT_MPI(MPI_Start(&in->receive[p])));
     }
     tti_count(h, TTI_COUNT_WIRE_IN, header.bytes);
     return TT_OK;
 }
 
-static tt_status advance_source(tt_exchange *x, tti_handle *h, tti_far_source *f, bool *is_sending)
+/* The whole message is here, and the last results have left: its owners may read it. */
+static tt_status open_gate(tt_exchange *x, tti_handle *h, tti_intake *in)
+{
+    tti_wire_header header;
+    tti_wire_part end = {0};
+    memcpy(&header, message_of(x, in), sizeof(header));
+    if (header.status == TT_OK) {
+        if (header.n_owners != x->paths.n_mates) {
+            return protocol_error(x, h, in->rank, "number of owners", (uint64_t)(uint32_t)header.n_owners, (uint64_t)x->paths.n_mates);
+        }
+        if (header.bytes < head_bytes(x, header.n_owners, 0, 0)) {
+            return protocol_error(x, h, in->rank, "length", header.bytes, head_bytes(x, header.n_owners, 0, 0));
+        }
+        memcpy(&end, message_of(x, in) + TTI_HEADER_BYTES + (size_t)header.n_owners * sizeof(end), sizeof(end));
+        if (end.back_begin < TTI_HEADER_BYTES || (uint64_t)end.back_begin > x->layout.result_bytes) {
+            return protocol_error(x, h, in->rank, "length of its results", (uint64_t)end.back_begin, x->layout.result_bytes);
+        }
+    }
+    in->seq = header.seq;
+    in->result_bytes = (size_t)end.back_begin;
+    atomic_store_explicit(&((tti_gate *)in->part)->seq, header.seq, memory_order_release);
+    atomic_fetch_add_explicit(&x->world->n_events, 1, memory_order_relaxed);
+    return TT_OK;
+}
+
+static bool all_returned(const tt_exchange *x, const tti_intake *in)
+{
+    const tti_return *ret = tti_intake_returns(in->part);
+    bool all = true;
+    for (int m = 0; m < x->paths.n_mates && all; m++) {
+        all = atomic_load_explicit(x->is_reduced ? &ret[m].summed : &ret[m].seq, memory_order_acquire) == in->seq;
+    }
+    return all;
+}
+
+/* All owners have put their results. */
+static tt_status answer(tt_exchange *x, tti_handle *h, tti_intake *in)
+{
+    unsigned char *results = in->part + x->layout.results;
+    tti_wire_header rows;
+    memcpy(&rows, message_of(x, in), sizeof(rows));
+    tti_wire_header header = {.magic = results_magic,
+                              .seq = rows.seq,
+                              .epoch = rows.epoch,
+                              .bytes = in->result_bytes,
+                              .visible_ns = tti_due(x->world),
+                              .n_entries = rows.n_entries,
+                              .rank = x->world->rank,
+                              .handle = h->id,
+                              .n_owners = rows.n_owners};
+    memcpy(results, &header, sizeof(header));
+    /* The receive first: the next rows may follow the results at once. */
+    TT_TRY(TT_MPI(MPI_Start(&in->receive[0])));
+    return send_pieces(x, h, results, in->result_bytes, in->rank, tag_of(h, RESULTS_TAG), in->send, &in->n_send);
+}
+
+static tt_status advance_intake(tt_exchange *x, tti_handle *h, tti_intake *in, bool *is_sending)
 {
     bool is_sent = false, is_here = false;
-    int stage = atomic_load_explicit(&f->stage, memory_order_acquire), seen = stage;
-    TT_TRY(tti_test_all(f->send, f->n_send, &is_sent));
+    int stage = atomic_load_explicit(&in->stage, memory_order_relaxed), seen = stage;
+    TT_TRY(tti_test_all(in->send, in->n_send, &is_sent));
     if (is_sent) {
-        f->n_send = 0;
+        in->n_send = 0;
     }
-    if (stage == TTI_FAR_DONE) {
-        /* The receive first: the next rows may follow the results at once. */
-        TT_TRY(TT_MPI(MPI_Start(&f->receive[0])));
-        TT_TRY(send_pieces(x, h, f->results, f->result_bytes, f->rank, tag_of(h, RESULTS_TAG),
-                           f->send, &f->n_send));
-        is_sent = false;
-        stage = TTI_FAR_HEAD;
-        seen = stage;
+    if (stage == TTI_INTAKE_OPEN && all_returned(x, in)) {
         atomic_store_explicit(&h->is_sending, true, memory_order_relaxed);
-        atomic_store_explicit(&f->stage, stage,
-                              memory_order_release); /* is_sending first: see tti_wire_drain */
+        TT_TRY(answer(x, h, in));
+        is_sent = false;
+        stage = seen = TTI_INTAKE_HEAD;
+        atomic_store_explicit(&in->stage, stage, memory_order_release); /* is_sending first: see tti_wire_drain */
+        atomic_store_explicit(&in->answered, in->seq, memory_order_release);
         atomic_fetch_add_explicit(&x->world->n_events, 1, memory_order_relaxed);
     }
-    if (stage == TTI_FAR_HEAD) {
+    if (stage == TTI_INTAKE_HEAD) {
         MPI_Status status;
         int done = 0;
-        TT_TRY(TT_MPI(MPI_Test(&f->receive[0], &done, &status)));
+        TT_TRY(TT_MPI(MPI_Test(&in->receive[0], &done, &status)));
         if (done) {
-            TT_TRY(read_head(x, h, f, &status));
-            stage = TTI_FAR_REST;
+            TT_TRY(read_head(x, h, in, &status));
+            stage = TTI_INTAKE_REST;
         }
     }
-    if (stage == TTI_FAR_REST) {
-        TT_TRY(tti_test_all(f->receive + 1, f->n_receive - 1, &is_here));
+    if (stage == TTI_INTAKE_REST) {
+        TT_TRY(tti_test_all(in->receive + 1, in->n_receive - 1, &is_here));
         if (is_here) {
-            stage = TTI_FAR_FULL;
+            stage = TTI_INTAKE_FULL;
         }
     }
-    if (stage == TTI_FAR_FULL && is_sent) { /* only now may our results be overwritten */
-        stage = TTI_FAR_HERE;
-        atomic_fetch_add_explicit(&x->world->n_events, 1, memory_order_relaxed);
+    if (stage == TTI_INTAKE_FULL && is_sent) { /* only now may our results be overwritten */
+        TT_TRY(open_gate(x, h, in));
+        stage = TTI_INTAKE_OPEN;
     }
     *is_sending = *is_sending || !is_sent;
-    /* Only what changed here: at TTI_FAR_HERE the handle's thread may set TTI_FAR_DONE while we look. */
     if (stage != seen) {
-        atomic_store_explicit(&f->stage, stage, memory_order_release);
+        atomic_store_explicit(&in->stage, stage, memory_order_release);
     }
     return TT_OK;
 }
@@ -245,8 +311,8 @@ static tt_status advance_source(tt_exchange *x, tti_handle *h, tti_far_source *f
 static bool has_new_work(const tt_exchange *x, const tti_handle *h)
 {
     bool is_new = atomic_load(&h->is_open) || atomic_load(&h->must_post);
-    for (int i = 0; i < x->n_far_sources && !is_new; i++) {
-        is_new = atomic_load(&h->far_source[i].stage) == TTI_FAR_DONE;
+    for (int i = 0; i < x->paths.n_intakes && !is_new; i++) {
+        is_new = atomic_load(&h->intake[i].stage) == TTI_INTAKE_OPEN && all_returned(x, &h->intake[i]);
     }
     return is_new;
 }
@@ -262,11 +328,11 @@ static tt_status advance(tti_op *op)
                               memory_order_release); /* is_sending first: see tti_wire_drain */
         TT_TRY(post(x, h));
     }
-    for (int i = 0; i < x->n_far_owners; i++) {
-        TT_TRY(advance_owner(x, h, &h->far_owner[i], &is_sending));
+    for (int i = 0; i < x->paths.n_lanes; i++) {
+        TT_TRY(advance_lane(x, h, &h->lane[i], &is_sending));
     }
-    for (int i = 0; i < x->n_far_sources; i++) {
-        TT_TRY(advance_source(x, h, &h->far_source[i], &is_sending));
+    for (int i = 0; i < x->paths.n_intakes; i++) {
+        TT_TRY(advance_intake(x, h, &h->intake[i], &is_sending));
     }
     atomic_store_explicit(&h->is_sending, is_sending, memory_order_release);
     if (!is_open && !is_sending) { /* the use is over, and so is all that it sent */
@@ -282,11 +348,11 @@ static tt_status advance(tti_op *op)
 
 void tti_wire_post(tt_exchange *x, tti_handle *h)
 {
-    if (x->n_far_owners + x->n_far_sources == 0) {
+    if (x->paths.n_lanes + x->paths.n_intakes == 0) {
         return;
     }
-    for (int i = 0; i < x->n_far_owners; i++) {
-        atomic_store_explicit(&h->far_owner[i].has_returned, false, memory_order_relaxed);
+    for (int i = 0; i < x->paths.n_lanes; i++) {
+        atomic_store_explicit(&h->lane[i].has_returned, false, memory_order_relaxed);
     }
     atomic_store_explicit(&h->is_sending, true, memory_order_relaxed);
     atomic_store_explicit(&h->must_post, true, memory_order_release);
@@ -295,45 +361,60 @@ void tti_wire_post(tt_exchange *x, tti_handle *h)
     tti_progress(x->world);
 }
 
-void tti_wire_return(tt_exchange *x, tti_handle *h, tti_far_source *far)
+void tti_wire_return(tt_exchange *x, tti_handle *h, int source_id)
 {
-    const tti_arrival *a = &h->arrival[far->source_id];
-    far->result_bytes = TTI_HEADER_BYTES + (size_t)a->n_entries * h->part_bytes;
-    tti_wire_header header = {.magic = results_magic,
-                              .seq = h->use,
-                              .epoch = h->epoch,
-                              .bytes = far->result_bytes,
-                              .visible_ns = tti_due(x->world),
-                              .n_entries = (int32_t)a->n_entries,
-                              .rank = x->world->rank,
-                              .handle = h->id};
-    memcpy(far->results, &header, sizeof(header));
-    atomic_store_explicit(&far->stage, TTI_FAR_DONE, memory_order_release);
-    tti_op_wake(x->world, &h->op);
-    tti_progress(x->world);
+    if (x->paths.rail[source_id] == x->owner_id) {
+        tti_op_wake(x->world, &h->op);
+        tti_progress(x->world);
+    }
+}
+
+/* Only in exchanges by node: without mates, what this rank has returned is all that is awaited. */
+bool tti_wire_has_answered(const tt_exchange *x, const tti_handle *h)
+{
+    bool all = true;
+    for (int i = 0; i < x->paths.n_intakes && x->paths.by_node && all; i++) {
+        all = atomic_load_explicit(&h->intake[i].answered, memory_order_acquire) == h->use;
+    }
+    return all;
+}
+
+void tti_wire_owing_mates(const tt_exchange *x, const tti_handle *h, bool *owes)
+{
+    for (int i = 0; i < x->paths.n_intakes; i++) {
+        const tti_intake *in = &h->intake[i];
+        const tti_return *ret = tti_intake_returns(in->part);
+        const bool is_open = atomic_load_explicit(&((const tti_gate *)in->part)->seq, memory_order_acquire) == h->use;
+        for (int m = 0; m < x->paths.n_mates && is_open; m++) {
+            const int owner_id = x->paths.owner_at[x->paths.mate_first + m];
+            const bool has_returned = atomic_load_explicit(&ret[m].seq, memory_order_acquire) == h->use;
+            owes[x->owner[owner_id]] = owes[x->owner[owner_id]] || (!has_returned && owner_id != x->owner_id);
+        }
+    }
 }
 
 /* Whom we still send to; mpi_lock held. */
 static void owing_sends(void *arg, bool *owes)
 {
     const tti_handle *h = arg;
-    for (int i = 0; i < h->x->n_far_sources; i++) {
-        const tti_far_source *f = &h->far_source[i];
-        owes[f->rank] = owes[f->rank] || f->n_send > 0;
+    for (int i = 0; i < h->x->paths.n_intakes; i++) {
+        const tti_intake *in = &h->intake[i];
+        owes[in->rank] = owes[in->rank] || in->n_send > 0;
     }
-    for (int i = 0; i < h->x->n_far_owners; i++) {
-        const tti_far_owner *f = &h->far_owner[i];
-        owes[f->rank] = owes[f->rank] || f->n_send > 0;
+    for (int i = 0; i < h->x->paths.n_lanes; i++) {
+        const tti_lane *lane = &h->lane[i];
+        owes[lane->rank] = owes[lane->rank] || lane->n_send > 0;
     }
 }
 
+/* Not what belongs to the next use: its rows may be here already. */
 static bool is_draining(const tt_exchange *x, const tti_handle *h)
 {
     if (atomic_load_explicit(&h->must_post, memory_order_acquire)) {
         return true;
     }
-    for (int i = 0; i < x->n_far_sources; i++) {
-        if (atomic_load_explicit(&h->far_source[i].stage, memory_order_acquire) == TTI_FAR_DONE) {
+    for (int i = 0; i < x->paths.n_intakes; i++) {
+        if (atomic_load_explicit(&h->intake[i].answered, memory_order_acquire) != h->use) {
             return true;
         }
     }
@@ -343,7 +424,7 @@ static bool is_draining(const tt_exchange *x, const tti_handle *h)
 tt_status tti_wire_drain(tt_exchange *x, tti_handle *h)
 {
     tti_wait wait = {.what = "an exchange's sends", .owing = owing_sends, .arg = h};
-    while (x->n_far_owners + x->n_far_sources > 0 && is_draining(x, h)) {
+    while (x->paths.n_lanes + x->paths.n_intakes > 0 && is_draining(x, h)) {
         TT_TRY(tti_wait_once(x->world, &wait));
     }
     tti_wait_end(x->world, &wait);
@@ -379,118 +460,155 @@ static tt_status check_header(const tt_exchange *x, const tti_handle *h,
     return TT_OK;
 }
 
-/* Counts, groups and index of a message of rows. */
-static tt_status check_rows(const tt_exchange *x, const tti_handle *h,
-                            const tti_wire_header *header, const unsigned char *message, int rank)
+/* One owner's part of a message of rows, and where it lies. */
+typedef struct wire_view {
+    tti_wire_part part;
+    int64_t first_group, first_entry;
+    const tti_group *group; /* of all owners */
+    const int32_t *index;
+} wire_view;
+
+/* Counts and parts. */
+static tt_status check_parts(const tt_exchange *x, const tti_handle *h, const tti_wire_header *header, const unsigned char *message, int rank,
+                             int mate, wire_view *view)
 {
-    int64_t most = x->max_tokens * x->K;
-    if (header->n_rows < 0 || header->n_rows > x->max_tokens) {
-        return protocol_error(x, h, rank, "number of rows", (uint64_t)(uint32_t)header->n_rows,
-                              (uint64_t)x->max_tokens);
+    const struct {
+        const char *what;
+        int64_t got, most;
+    } counts[] = {
+        {"number of rows", header->n_rows, x->max_tokens},
+        {"number of entries", header->n_entries, x->max_tokens * x->K * x->width},
+        {"number of groups", header->n_groups, header->n_entries},
+    };
+    for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
+        if (counts[i].got < 0 || counts[i].got > counts[i].most) {
+            return protocol_error(x, h, rank, counts[i].what, (uint64_t)counts[i].got, (uint64_t)counts[i].most);
+        }
     }
-    if (header->n_entries < 0 || header->n_entries > most) {
-        return protocol_error(x, h, rank, "number of entries",
-                              (uint64_t)(uint32_t)header->n_entries, (uint64_t)most);
-    }
-    if (header->n_groups < 0 || header->n_groups > header->n_entries) {
-        return protocol_error(x, h, rank, "number of groups", (uint64_t)(uint32_t)header->n_groups,
-                              (uint64_t)header->n_entries);
-    }
-    uint64_t bytes = head_bytes(x, header->n_groups, header->n_entries) +
-                     (uint64_t)header->n_rows * x->layout.row_bytes;
+    const uint64_t bytes = head_bytes(x, header->n_owners, header->n_groups, header->n_entries) + (uint64_t)header->n_rows * x->layout.row_bytes;
     if (header->bytes != bytes) {
         return protocol_error(x, h, rank, "length", header->bytes, bytes);
     }
-    const tti_group *group = (const tti_group *)(message + TTI_HEADER_BYTES);
-    const int32_t *index = (const int32_t *)(group + header->n_groups);
-    int64_t sum = 0;
-    for (int32_t g = 0; g < header->n_groups; g++) {
-        if (group[g].slot < 0 || group[g].slot > h->max_local || group[g].n <= 0) {
-            return protocol_error(x, h, rank, "slot of a group", (uint64_t)(uint32_t)group[g].slot,
-                                  (uint64_t)(uint32_t)h->max_local);
+    int64_t n_groups = 0, n_entries = 0;
+    const unsigned char *at = message + TTI_HEADER_BYTES;
+    for (int m = 0; m < header->n_owners; m++, at += sizeof(tti_wire_part)) {
+        tti_wire_part part;
+        memcpy(&part, at, sizeof(part));
+        if (m == mate) {
+            *view = (wire_view){.part = part, .first_group = n_groups, .first_entry = n_entries};
         }
-        sum += group[g].n;
+        if (part.n_groups < 0 || part.n_entries < 0 || part.n_rows < 0 || part.part < 0 || part.part >= x->width) {
+            return protocol_error(x, h, rank, "part of an owner", (uint64_t)m, (uint64_t)header->n_owners);
+        }
+        const uint64_t back = (uint64_t)part.n_entries * tti_far_stride(x, part.part), room = x->layout.intake_bytes - x->layout.put;
+        if (part.back_begin < TTI_HEADER_BYTES || (uint64_t)part.back_begin > room || back > room - (uint64_t)part.back_begin) {
+            return protocol_error(x, h, rank, "place of results", (uint64_t)part.back_begin, room);
+        }
+        n_groups += part.n_groups;
+        n_entries += part.n_entries;
     }
-    if (sum != header->n_entries) {
-        return protocol_error(x, h, rank, "sum of groups", (uint64_t)sum,
-                              (uint64_t)header->n_entries);
+    if (view->part.n_entries > 0 && view->part.part != (h->part < 0 ? 0 : h->part)) {
+        return protocol_error(x, h, rank, "columns of this owner", (uint64_t)view->part.part, (uint64_t)h->part);
     }
-    for (int32_t e = 0; e < header->n_entries; e++) {
-        if (index[e] < 0 || index[e] >= header->n_rows) {
-            return protocol_error(x, h, rank, "row of an entry", (uint64_t)(uint32_t)index[e],
-                                  (uint64_t)(uint32_t)header->n_rows);
+    if (n_groups != header->n_groups || n_entries != header->n_entries) {
+        return protocol_error(x, h, rank, "sum of parts", (uint64_t)n_entries, (uint64_t)(uint32_t)header->n_entries);
+    }
+    view->group = (const tti_group *)(at + sizeof(tti_wire_part));
+    view->index = (const int32_t *)(view->group + header->n_groups);
+    return TT_OK;
+}
+
+/* Groups and index of this owner. */
+static tt_status check_entries(const tt_exchange *x, const tti_handle *h, const wire_view *view, int32_t n_rows, int rank)
+{
+    int64_t sum = 0;
+    for (int64_t g = view->first_group; g < view->first_group + view->part.n_groups; g++) {
+        if (view->group[g].slot < 0 || view->group[g].slot > h->max_local || view->group[g].n <= 0) {
+            return protocol_error(x, h, rank, "slot of a group", (uint64_t)(uint32_t)view->group[g].slot, (uint64_t)(uint32_t)h->max_local);
+        }
+        sum += view->group[g].n;
+    }
+    if (sum != view->part.n_entries) {
+        return protocol_error(x, h, rank, "sum of groups", (uint64_t)sum, (uint64_t)(uint32_t)view->part.n_entries);
+    }
+    for (int64_t e = view->first_entry; e < view->first_entry + view->part.n_entries; e++) {
+        if (view->index[e] < 0 || view->index[e] >= n_rows) {
+            return protocol_error(x, h, rank, "row of an entry", (uint64_t)(uint32_t)view->index[e], (uint64_t)(uint32_t)n_rows);
         }
     }
     return TT_OK;
 }
 
-tt_status tti_wire_arrive(tt_exchange *x, tti_handle *h, tti_far_source *far, bool *has_arrived_out)
+static tt_status failed_source(const tt_exchange *x, const tti_wire_header *header, const unsigned char *message, int rank)
+{
+    char name[TTI_NAME_BYTES];
+    const uint64_t text = header->bytes - TTI_HEADER_BYTES;
+    return TT_FAIL(TT_ERR_PEER, "%s failed with %s: %.*s", tti_rank_name(x->world, rank, name, sizeof(name)),
+                   tt_status_name((tt_status)header->status), (int)(text < TTI_FAIL_TEXT_BYTES ? text : TTI_FAIL_TEXT_BYTES),
+                   (const char *)message + TTI_HEADER_BYTES);
+}
+
+tt_status tti_wire_arrive(tt_exchange *x, tti_handle *h, int source_id, bool *has_arrived_out)
 {
     *has_arrived_out = false;
-    if (atomic_load_explicit(&far->stage, memory_order_acquire) != TTI_FAR_HERE) {
+    unsigned char *intake = tti_intake_part(x, source_id, h->id);
+    if (atomic_load_explicit(&((tti_gate *)intake)->seq, memory_order_acquire) != h->use) {
         return TT_OK;
     }
+    const unsigned char *message = intake + x->layout.message;
+    const int rank = x->source[source_id], mate = x->paths.position[x->owner_id] - x->paths.mate_first;
     tti_wire_header header;
-    memcpy(&header, far->message, sizeof(header));
-    if (!is_due(x->world, &header, far->rank)) {
+    wire_view view = {{0}, 0, 0, NULL, NULL};
+    memcpy(&header, message, sizeof(header));
+    if (!is_due(x->world, &header, rank)) {
         return TT_OK;
     }
-    TT_TRY(check_header(x, h, &header, rows_magic, far->rank));
+    TT_TRY(check_header(x, h, &header, rows_magic, rank));
     if (header.status != TT_OK) {
-        char name[TTI_NAME_BYTES];
-        return TT_FAIL(TT_ERR_PEER, "%s failed with %s: %.*s",
-                       tti_rank_name(x->world, far->rank, name, sizeof(name)),
-                       tt_status_name((tt_status)header.status),
-                       (int)(header.bytes - TTI_HEADER_BYTES < TTI_FAIL_TEXT_BYTES
-                                 ? header.bytes - TTI_HEADER_BYTES
-                                 : TTI_FAIL_TEXT_BYTES),
-                       (const char *)far->message + TTI_HEADER_BYTES);
+        return failed_source(x, &header, message, rank);
     }
-    TT_TRY(check_rows(x, h, &header, far->message, far->rank));
-    const tti_group *group = (const tti_group *)(far->message + TTI_HEADER_BYTES);
-    const int32_t *index = (const int32_t *)(group + header.n_groups);
-    h->arrival[far->source_id] =
-        (tti_arrival){.has_arrived = true,
-                      .group = group,
-                      .n_groups = header.n_groups,
-                      .n_left = header.n_groups,
-                      .n_entries = header.n_entries,
-                      .index = index,
-                      .weight = x->weights_travel ? (const float *)(index + header.n_entries) : NULL,
-                      .rows = far->message + head_bytes(x, header.n_groups, header.n_entries),
-                      .row_bytes = x->layout.row_bytes,
-                      .back = far->results + TTI_HEADER_BYTES,
-                      .back_stride = h->part_bytes,
-                      .far = far};
-    tti_count(h, TTI_COUNT_ROWS_IN, (uint64_t)header.n_rows);
+    TT_TRY(check_parts(x, h, &header, message, rank, mate, &view));
+    TT_TRY(check_entries(x, h, &view, header.n_rows, rank));
+    h->arrival[source_id] = (tti_arrival){
+        .has_arrived = true,
+        .group = view.group + view.first_group,
+        .n_groups = view.part.n_groups,
+        .n_left = view.part.n_groups,
+        .n_entries = view.part.n_entries,
+        .index = view.index + view.first_entry,
+        .weight = x->weights_travel ? (const float *)(view.index + header.n_entries) + view.first_entry : NULL,
+        .rows = message + head_bytes(x, header.n_owners, header.n_groups, header.n_entries),
+        .row_bytes = x->layout.row_bytes,
+        .back = intake + x->layout.put + view.part.back_begin,
+        .back_stride = tti_far_stride(x, h->part < 0 ? 0 : h->part),
+        .back_wire = x->is_reduced ? TT_WIRE_F32 : x->wire_back,
+        .ret = tti_intake_returns(intake) + mate};
+    tti_count(h, TTI_COUNT_ROWS_IN, (uint64_t)view.part.n_rows);
+    if (x->paths.rail[source_id] != x->owner_id) {
+        tti_count(h, TTI_COUNT_NODE_BYTES,
+                  (uint64_t)view.part.n_rows * x->layout.row_bytes + (uint64_t)view.part.n_entries * tti_far_stride(x, h->part < 0 ? 0 : h->part));
+    }
     *has_arrived_out = true;
     return TT_OK;
 }
 
-tt_status tti_wire_returned(tt_exchange *x, tti_handle *h, tti_far_owner *far,
-                            bool *has_returned_out)
+tt_status tti_wire_returned(tt_exchange *x, tti_handle *h, const tti_lane *lane, bool *has_returned_out)
 {
     *has_returned_out = false;
-    if (!atomic_load_explicit(&far->has_returned, memory_order_acquire)) {
+    if (!atomic_load_explicit(&lane->has_returned, memory_order_acquire)) {
         return TT_OK;
     }
-    const tti_share *share = share_of(x, h, far->owner_id);
     tti_wire_header header;
-    memcpy(&header,
-           tti_handle_part(x, x->world->rank, h->id) + x->layout.back + share->back_begin -
-               TTI_HEADER_BYTES,
-           sizeof(header));
-    if (!is_due(x->world, &header, far->rank)) {
+    memcpy(&header, tti_handle_part(x, x->world->rank, h->id) + x->layout.back + lane->back_begin, sizeof(header));
+    if (!is_due(x->world, &header, lane->rank)) {
         return TT_OK;
     }
-    TT_TRY(check_header(x, h, &header, results_magic, far->rank));
-    if (header.bytes != far->result_bytes) {
-        return protocol_error(x, h, far->rank, "length of results", header.bytes,
-                              far->result_bytes);
+    TT_TRY(check_header(x, h, &header, results_magic, lane->rank));
+    if (header.bytes != lane->result_bytes) {
+        return protocol_error(x, h, lane->rank, "length of results", header.bytes, lane->result_bytes);
     }
-    if (header.n_entries != share->n_entries) {
-        return protocol_error(x, h, far->rank, "number of results",
-                              (uint64_t)(uint32_t)header.n_entries, (uint64_t)share->n_entries);
+    if (header.n_entries != lane->n_entries) {
+        return protocol_error(x, h, lane->rank, "number of results", (uint64_t)(uint32_t)header.n_entries, (uint64_t)lane->n_entries);
     }
     *has_returned_out = true;
     return TT_OK;
@@ -502,16 +620,16 @@ tt_status tti_wire_open(tt_exchange *x, tti_handle *h)
 {
     tt_status st = TT_OK;
     tti_lock(x->world);
-    for (int i = 0; i < x->n_far_sources && st == TT_OK; i++) {
-        tti_far_source *f = &h->far_source[i];
+    for (int i = 0; i < x->paths.n_intakes && st == TT_OK; i++) {
+        tti_intake *in = &h->intake[i];
         size_t bytes = x->layout.message_bytes, n = tti_n_pieces(x->world, bytes);
+        in->part = tti_intake_part(x, in->source_id, h->id);
         for (size_t p = 0; p < n && st == TT_OK; p++) {
-            st = TT_MPI(MPI_Recv_init(f->message + p * x->world->piece_bytes,
-                                      tti_int(tti_piece_bytes(x->world, bytes, p)), MPI_BYTE,
-                                      f->rank, tag_of(h, ROWS_TAG), x->comm, &f->receive[p]));
+            st = TT_MPI(MPI_Recv_init(message_of(x, in) + p * x->world->piece_bytes, tti_int(tti_piece_bytes(x->world, bytes, p)), MPI_BYTE,
+                                      in->rank, tag_of(h, ROWS_TAG), x->comm, &in->receive[p]));
         }
         if (st == TT_OK) {
-            st = TT_MPI(MPI_Start(&f->receive[0]));
+            st = TT_MPI(MPI_Start(&in->receive[0]));
         }
     }
     tti_unlock(x->world);
@@ -546,20 +664,20 @@ void tti_wire_close(tt_exchange *x, tti_handle *h)
     size_t n_rows = tti_n_pieces(x->world, x->layout.message_bytes);
     size_t n_results = tti_n_pieces(x->world, x->layout.result_bytes);
     tti_lock(x->world);
-    for (int i = 0; i < x->n_far_sources; i++) {
-        drop(h->far_source[i].send, n_results, false);
-        if (atomic_load(&h->far_source[i].stage) == TTI_FAR_HEAD) {
-            drop(h->far_source[i].receive, 1, true);
+    for (int i = 0; i < x->paths.n_intakes; i++) {
+        drop(h->intake[i].send, n_results, false);
+        if (atomic_load(&h->intake[i].stage) == TTI_INTAKE_HEAD) {
+            drop(h->intake[i].receive, 1, true);
         }
         for (size_t p = 0; p < n_rows; p++) {
-            if (h->far_source[i].receive[p] != MPI_REQUEST_NULL) {
-                MPI_Request_free(&h->far_source[i].receive[p]);
+            if (h->intake[i].receive[p] != MPI_REQUEST_NULL) {
+                MPI_Request_free(&h->intake[i].receive[p]);
             }
         }
     }
-    for (int i = 0; i < x->n_far_owners; i++) {
-        drop(h->far_owner[i].send, n_rows, false);
-        drop(h->far_owner[i].receive, n_results, true);
+    for (int i = 0; i < x->paths.n_lanes; i++) {
+        drop(h->lane[i].send, n_rows, false);
+        drop(h->lane[i].receive, n_results, true);
     }
     tti_unlock(x->world);
 }

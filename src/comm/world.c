@@ -9,7 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "tutti/cpu.h"
 #include "tutti/log.h"
+#include "ttk.h"
 
 static const double default_deadline_s = 60.0;
 enum {
@@ -303,6 +305,9 @@ tt_status tt_world_create(MPI_Comm comm, const tt_world_params *params, tt_world
     int is_up = 0;
     MPI_Initialized(&is_up);
     TT_CHECK(is_up, TT_ERR_STATE, "MPI is not initialised");
+    if (!ttk.f32_to_bf16) { /* a program that has no kernels of its own to choose */
+        ttk_init(tt_cpu_flags());
+    }
     tt_world *world = calloc(1, sizeof(*world));
     /* Without a struct this rank cannot even agree: the only place where a lone failure is possible. */
     TT_CHECK(world, TT_ERR_NOMEM, "no memory for a world");

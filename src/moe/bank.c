@@ -242,6 +242,8 @@ static tt_status create_exchange(tt_moe *moe, const exchange_lists *lists)
     params.n_handles = layout->n_handles;
     params.wire = layout->wire;
     params.wire_back = layout->wire_back;
+    params.route = layout->route;
+    params.combine = layout->combine;
     params.source = lists->source;
     params.n_sources = lists->n_sources;
     params.owner = lists->owner;

@@ -93,8 +93,15 @@ static void gather_row(expert_pass *pass, const tt_exchange_rows *group, int32_t
     for (int64_t h = 0; group->weight && h < pass->moe->H; h++) {
         x[h] *= group->weight[i];
     }
-    tt_rows_round_part(pass->moe->layout->act, pass->moe->job_rounded, pass->moe->job_x, pass->moe->H, row, row + 1,
-                       pass->moe->H);
+    const tt_act act = pass->moe->layout->act;
+    unsigned char *rounded = (unsigned char *)pass->moe->job_rounded;
+    const size_t stride = tt_rows_in(act, rounded, pass->moe->job_x, pass->moe->H, pass->moe->H).stride;
+    /* int8 rows that came as int8 are taken as they are: the bits of the other wires would be another rounding's. */
+    const bool is_done = act == TT_ACT_INT8 && !group->weight &&
+                         tt_exchange_get_act8(pass->moe->exchange, group, i, rounded + (size_t)row * stride);
+    if (!is_done) {
+        tt_rows_round_part(act, rounded, pass->moe->job_x, pass->moe->H, row, row + 1, pass->moe->H);
+    }
 }
 
 static void gather_part(void *arg, int thread_id, int n_threads)

@@ -124,7 +124,7 @@ tt_status tt_moe_begin(tt_moe *moe, int handle, int64_t layer, int64_t T, const 
     tt_span span = tt_span_begin(TT_PHASE_DISPATCH, "dispatch");
     TT_TRY(tt_exchange_prepare(moe->exchange, handle, T_sent, moe->slot, moe->weight, mine));
     TT_TRY(tt_exchange_dispatch_begin(moe->exchange, handle, x, moe->H, moe->compute));
-    tt_span_end(&span, (uint64_t)T_sent * (uint64_t)moe->H * tt_wire_bytes(moe->layout->wire));
+    tt_span_end(&span, (uint64_t)T_sent * tt_wire_row_bytes(moe->layout->wire, moe->H));
     return mine;
 }
 
@@ -203,7 +203,6 @@ tt_status tt_moe_end(tt_moe *moe, int handle, float *y)
         tti_moe_add_shared(moe, flight, y);
     }
     flight->active = false;
-    tt_span_end(&span, (uint64_t)flight->T * (uint64_t)moe->H * (uint64_t)moe->K *
-                           tt_wire_bytes(moe->layout->wire_back));
+    tt_span_end(&span, (uint64_t)flight->T * (uint64_t)moe->K * tt_wire_row_bytes(moe->layout->wire_back, moe->H));
     return TT_OK;
 }

@@ -387,6 +387,8 @@ static void set_sizes(const tt_arch *arch, const tt_layout_params *p, tt_layout 
     layout->act = p->act;
     layout->wire = p->wire;
     layout->wire_back = p->wire_back;
+    layout->route = p->route;
+    layout->combine = p->combine;
     layout->kv = p->kv;
     layout->replicate = p->replicate;
 }
@@ -486,6 +488,7 @@ static tt_status fill_layout(draft *d, tt_layout *layout)
     TT_CHECK(layout->role && layout->attention_rank && layout->expert_rank, TT_ERR_NOMEM,
              "no memory for the roles of %d ranks", p->n_ranks);
     TT_TRY(give_roles(d, layout));
+    layout->route = tt_route_choose(p->route, layout->expert_rank, layout->n_groups * layout->etp, p->node_of_rank);
     set_rows(layout);
     TT_TRY(set_kv_pages(d->arch, p, layout));
     add_why(layout, "; batch %" PRId64 "%s, prompt chunk %" PRId64 "%s, context %" PRId64,
@@ -553,6 +556,8 @@ uint64_t tt_layout_hash(const tt_layout *layout)
                             layout->act,
                             layout->wire,
                             layout->wire_back,
+                            layout->route,
+                            layout->combine,
                             layout->kv,
                             layout->replicate};
     uint64_t hash = TT_HASH_BEGIN;

@@ -308,6 +308,12 @@ uint64_t tti_plan_expert_bytes(const tt_model *model, const tt_layout *layout, i
 
 /* ---- the rest ---- */
 
+const char *tt_wire_name(tt_wire wire)
+{
+    static const char *const names[TT_WIRE_COUNT] = {"f32", "bf16", "int8", "fp8"};
+    return names[wire];
+}
+
 const char *tt_kv_format_name(tt_kv_format kv)
 {
     static const char *const names[TT_KV_COUNT] = {"f32", "bf16", "int8"};
@@ -400,47 +406,58 @@ uint64_t tti_plan_context_bytes(const tt_arch *arch, const tt_layout *layout, in
 }
 
 /* Buffers of all exchange handles, at most. A source's window holds its rows, the entries of its
- * choices and the results that come back. For owners on other nodes it also fills messages: a row
- * goes to at most as many of them as it has choices. An owner has a message and a result buffer at
- * full size for each source on another node. Whatever stands alone starts at a line. */
+ * choices and the results that come back. For other nodes it also fills messages: a row goes into at most as many of them as it has
+ * choices. A rank that takes in messages has room for one and for its results at full size for each of their sources. Whatever stands alone
+ * starts at a line. */
 static uint64_t exchange_bytes(const view *v)
 {
     enum {
         ENTRY_BYTES = 32, /* of one choice at one of the ranks that serve it: who, where, weight */
-        PEER_BYTES = 4096 /* headers and states of one peer, with room for an error's text */
+        PEER_BYTES = 4096, /* headers and states of one peer, with room for an error's text */
+        OWNER_BYTES = 128  /* what a message says of one owner, and its line beside the message */
     };
     const tt_layout *layout = v->layout;
     const tt_arch *a = v->arch;
-    int n_owners = layout->n_groups * layout->etp;
-    int n_sources = layout->dp * layout->tp;
-    int64_t n_far_owners = 0, n_far_sources = 0;
+    const int here = v->role->node, n_owners = layout->n_groups * layout->etp, n_sources = layout->dp * layout->tp;
+    int64_t n_lanes = 0, n_intakes = 0, n_mates = 0;
     for (int i = 0; i < n_owners; i++) {
-        n_far_owners += layout->role[layout->expert_rank[i]].node != v->role->node;
+        n_mates += layout->role[layout->expert_rank[i]].node == here;
     }
     for (int i = 0; i < n_sources; i++) {
-        n_far_sources += layout->role[layout->attention_rank[i]].node != v->role->node;
+        n_intakes += layout->role[layout->attention_rank[i]].node != here;
     }
     if (n_owners == 0) {
         return 0;
     }
+    n_lanes = n_owners - n_mates;
+    if (layout->route == TT_ROUTE_NODE) { /* each other node's sources are dealt out to the owners of this one */
+        const int64_t far_nodes = layout->n_nodes - 1;
+        n_lanes = n_lanes < far_nodes ? n_lanes : far_nodes;
+        n_intakes = n_mates > 0 ? (n_intakes + far_nodes * (n_mates - 1)) / n_mates : n_intakes;
+    }
     int64_t n_entries = a->K * layout->etp; /* of one row */
     uint64_t out =
-        tti_plan_add(tti_plan_area(a->H, (int64_t)tt_wire_bytes(layout->wire)), TT_CACHE_LINE);
+        tti_plan_add(tt_wire_row_bytes(layout->wire, a->H), TT_CACHE_LINE);
     uint64_t entries = tti_plan_area(n_entries, ENTRY_BYTES);
-    uint64_t back = tti_plan_mul(tti_plan_area(a->K, a->H), tt_wire_bytes(layout->wire_back));
+    uint64_t back = tti_plan_area(a->K, (int64_t)tt_wire_row_bytes(layout->wire_back, a->H));
     back = tti_plan_add(back, tti_plan_area(n_entries, TT_CACHE_LINE));
     uint64_t window = tti_plan_add(tti_plan_add(out, entries), back); /* of one row, as the rest */
     uint64_t row_bytes = 0;
     uint64_t peer_bytes = 0;
     if (v->role->dp_id >= 0) {
-        int64_t copies = n_entries < n_far_owners ? n_entries : n_far_owners;
+        int64_t copies = n_entries < n_lanes ? n_entries : n_lanes;
         row_bytes = tti_plan_add(window, tti_plan_mul(out, (uint64_t)copies));
-        row_bytes = tti_plan_add(row_bytes, n_far_owners > 0 ? entries : 0);
-        peer_bytes = tti_plan_area(1 + n_owners + n_far_owners, PEER_BYTES);
+        row_bytes = tti_plan_add(row_bytes, n_lanes > 0 ? entries : 0);
+        peer_bytes = tti_plan_area(1 + n_owners + n_lanes, PEER_BYTES);
     }
     if (v->role->group_id >= 0) {
-        row_bytes = tti_plan_add(row_bytes, tti_plan_mul(window, (uint64_t)n_far_sources));
-        peer_bytes = tti_plan_add(peer_bytes, tti_plan_area(n_far_sources, PEER_BYTES));
+        uint64_t intake = window;
+        if (layout->combine == TT_COMBINE_REDUCED) { /* results before they are summed, in f32 */
+            intake = tti_plan_add(intake, tti_plan_mul(tti_plan_area(a->K, a->H), sizeof(float)));
+        }
+        row_bytes = tti_plan_add(row_bytes, tti_plan_mul(intake, (uint64_t)n_intakes));
+        peer_bytes = tti_plan_add(peer_bytes, tti_plan_area(n_intakes, PEER_BYTES));
+        peer_bytes = tti_plan_add(peer_bytes, tti_plan_mul(tti_plan_area(n_intakes, n_owners), OWNER_BYTES));
     }
     uint64_t handle_bytes = tti_plan_mul(row_bytes, (uint64_t)layout->max_rows_rank);
     return tti_plan_mul(tti_plan_add(handle_bytes, peer_bytes), (uint64_t)layout->n_handles);

@@ -48,25 +48,67 @@ static double touched_share(const tt_arch *arch, int64_t T)
     return 1.0 - pow(missed > 0.0 ? missed : 0.0, (double)T);
 }
 
-/* Seconds that the exchange of one MoE layer takes on the rank with the most remote peers. */
-static double exchange_seconds(const tt_arch *arch, const tt_layout *layout, const tt_rates *rates,
-                               int64_t rows)
+/* The chance that none of a token's K different choices is among e of the E experts, if all are as likely. */
+static double missed_share(const tt_arch *arch, double e)
+{
+    double share = 1.0;
+    for (int64_t k = 0; k < arch->K; k++) {
+        const double left = ((double)(arch->E - k) - e) / (double)(arch->E - k);
+        share *= left > 0.0 ? left : 0.0;
+    }
+    return share;
+}
+
+/* What a source on this node sends for a row: messages, rows and choices that go to other nodes. */
+typedef struct far_traffic {
+    double messages, copies, choices;
+} far_traffic;
+
+static far_traffic traffic_from(const tt_arch *arch, const tt_layout *layout, int node)
+{
+    far_traffic far = {0};
+    const double per_group = (double)arch->E / (double)layout->n_groups;
+    for (int g = 0; g < layout->n_groups; g++) {
+        const int there = layout->role[layout->expert_rank[g * layout->etp]].node;
+        int n_together = 0;
+        bool is_first = true;
+        for (int other = 0; other < layout->n_groups && layout->route == TT_ROUTE_NODE; other++) {
+            const bool is_same = layout->role[layout->expert_rank[other * layout->etp]].node == there;
+            n_together += is_same;
+            is_first = is_first && (other >= g || !is_same);
+        }
+        if (there == node) {
+            continue;
+        }
+        far.choices += (double)arch->K / (double)layout->n_groups;
+        if (layout->route == TT_ROUTE_DIRECT) {
+            far.messages += layout->etp;
+            far.copies += (double)layout->etp * (1.0 - missed_share(arch, per_group));
+        } else if (is_first) {
+            far.messages += 1.0;
+            far.copies += 1.0 - missed_share(arch, per_group * n_together);
+        }
+    }
+    return far;
+}
+
+/* Seconds that the exchange of one MoE layer takes on the rank with most to send to other nodes; choices fall on experts uniformly. */
+static double exchange_seconds(const tt_arch *arch, const tt_layout *layout, const tt_rates *rates, int64_t rows)
 {
     double worst = 0.0;
+    int last_node = -1;
     for (int i = 0; i < layout->dp * layout->tp; i++) {
-        const tt_rank_role *source = &layout->role[layout->attention_rank[i]];
-        int n_remote = 0;
-        for (int g = 0; g < layout->n_groups; g++) {
-            n_remote += layout->role[layout->expert_rank[g * layout->etp]].node != source->node;
+        const int node = layout->role[layout->attention_rank[i]].node;
+        if (node == last_node) {
+            continue;
         }
-        /* A row goes once to each rank it needs; choices fall on groups uniformly. */
-        double choices = (double)arch->K * (double)n_remote / (double)layout->n_groups;
-        double copies = choices < (double)n_remote ? choices : (double)n_remote;
-        double bytes = (double)rows * (double)arch->H *
-                       (copies * (double)layout->etp * (double)tt_wire_bytes(layout->wire) +
-                        choices * (double)tt_wire_bytes(layout->wire_back));
-        double latency = n_remote > 0 ? rates->link_latency_s : rates->window_latency_s;
-        double seconds = CROSSINGS_PER_MOE_LAYER * latency + bytes / rates->link_bytes_per_s;
+        last_node = node;
+        const far_traffic far = traffic_from(arch, layout, node);
+        const double results = layout->combine == TT_COMBINE_REDUCED ? far.copies : far.choices;
+        const double bytes = (double)rows * (far.copies * (double)tt_wire_row_bytes(layout->wire, arch->H) +
+                                             results * (double)tt_wire_row_bytes(layout->wire_back, arch->H));
+        const double latency = far.messages > 0.0 ? rates->link_latency_s : rates->window_latency_s;
+        const double seconds = CROSSINGS_PER_MOE_LAYER * latency + bytes / rates->link_bytes_per_s;
         worst = seconds > worst ? seconds : worst;
     }
     return worst;

@@ -2,7 +2,7 @@
  *
  * All inputs are functions of (case, use, source, token, choice), so each rank can compute what its y must be. An owner's "expert" is
  * result[c] = fmaf(row[c], a, b) with a and b of the slot; where weights travel, row[c] is the row's value times the weight. */
-/* TEST ranks: 1 2 3 4 5 8 */
+/* TEST ranks: 1 2 3 4 5 7 8 */
 /* TEST timeout: 120 */
 #include "mpi_test.h"
 #include <math.h>
@@ -50,6 +50,8 @@ typedef struct world_case {
     int n_sources, n_owners, source_id, owner_id;
     int64_t back_columns[TEST_MAX_RANKS + 1];
     int32_t *rank, *local; /* the map in force */
+    tt_route route;        /* not AUTO */
+    tt_combine combine;
     uint64_t dice;         /* differs between ranks: order of events */
 } world_case;
 
@@ -159,14 +161,20 @@ static float expert(int64_t slot, float x)
     return fmaf(x, 0.37f + 0.11f * (float)(slot % 7), 0.013f * (float)slot);
 }
 
-static float round_to(tt_wire wire, float v)
+/* A row as it comes off the wire; the forms themselves are checked with the kernels. */
+static void round_row(tt_wire wire, float *v, int64_t n)
 {
+    enum { MOST = 7169 };
+    static unsigned char row[MOST * sizeof(float)];
+    CHECK(n <= MOST, "%lld columns", (long long)n);
     if (wire == TT_WIRE_BF16) {
-        ttk_bf16 b;
-        ttk.f32_to_bf16(&b, &v, 1);
-        ttk.bf16_to_f32(&v, &b, 1);
+        ttk.f32_to_bf16((ttk_bf16 *)(void *)row, v, n);
+        ttk.bf16_to_f32(v, (const ttk_bf16 *)(const void *)row, n);
+    } else if (wire != TT_WIRE_F32) {
+        const ttk_row8_form form = wire == TT_WIRE_FP8 ? TTK_ROW8_FP8 : TTK_ROW8_INT8;
+        ttk.row8(form, row, v, n);
+        ttk.row8_f32(form, v, row, n);
     }
-    return v;
 }
 
 /* ---- one use ---- */
@@ -225,6 +233,22 @@ static void begin_use(world_case *w, int handle, flight *f)
     f->n_held = 0;
 }
 
+/* A row as products take it: its codes and scales are those that came. */
+static void check_act8(const world_case *w, const tt_exchange_rows *rows, int32_t i, const float *row)
+{
+    const int64_t H = w->c->H;
+    unsigned char *act8 = calloc(1, ttk_act8_bytes(H));
+    const bool is_there = tt_exchange_get_act8(w->x, rows, i, act8);
+    CHECK(is_there == (w->c->wire == TT_WIRE_INT8), "%s: int8 rows of another wire, or none", w->c->name);
+    const float *scale = (const float *)(const void *)(act8 + ttk_act8_groups(H) * TTK_ACT_GROUP);
+    for (int64_t h = 0; h < H && is_there; h++) {
+        const float v = (float)(int8_t)act8[h] * scale[h / TTK_ACT_GROUP];
+        CHECK(memcmp(&v, &row[h], sizeof(v)) == 0 || (isnan(v) && isnan(row[h])), "%s: column %lld is %a, not %a", w->c->name, (long long)h, (double)v,
+              (double)row[h]);
+    }
+    free(act8);
+}
+
 static void compute(world_case *w, int handle, flight *f, const tt_exchange_rows *rows)
 {
     const test_case *c = w->c;
@@ -241,6 +265,7 @@ static void compute(world_case *w, int handle, flight *f, const tt_exchange_rows
     for (int32_t i = 0; i < rows->n; i++) {
         tt_exchange_get_row(w->x, rows, i, row);
         CHECK(!rows->weight == !c->travels, "%s: weights where none travel, or none", c->name);
+        check_act8(w, rows, i, row);
         for (int64_t h = 0; rows->weight && h < c->H; h++) {
             row[h] *= rows->weight[i];
         }
@@ -260,34 +285,140 @@ static void push_one(world_case *w, int handle, flight *f)
     f->held[i] = f->held[--f->n_held];
 }
 
+/* ---- what y must be ---- */
+
+/* A choice of a token: its slot, or -1, and result[H] before it is rounded. */
+typedef struct choice {
+    int32_t slot;
+    int local; /* its number at its owner: set_map counts upwards in each group */
+    float weight;
+    float *result;
+} choice;
+
+static void make_choice(const world_case *w, int handle, int use, int64_t t, int64_t k, const float *row, choice *c)
+{
+    c->slot = slot_at(w, handle, use, w->source_id, t, k);
+    c->weight = weight_at(w, handle, use, w->source_id, t, k);
+    c->local = 0;
+    for (int32_t before = 0; before < c->slot; before++) {
+        c->local += group_of(w, before, map_of(w, use)) == group_of(w, c->slot, map_of(w, use));
+    }
+    for (int64_t h = 0; h < w->c->H && c->slot >= 0; h++) { /* a weight that travels is applied after the rounding to the wire */
+        c->result[h] = expert(c->slot, w->c->travels ? row[h] * c->weight : row[h]);
+    }
+}
+
+static int server_of(const world_case *w, int use, const choice *c, int part)
+{
+    return c->slot < 0 ? -1 : w->owner[group_of(w, c->slot, map_of(w, use)) * w->c->width + part];
+}
+
+/* sum[n] and the result's columns from `first` on, rounded to `back`. */
+static void add_choice(const world_case *w, const choice *c, int64_t first, int64_t n, tt_wire back, float *sum)
+{
+    float *v = malloc((size_t)(n + 1) * sizeof(*v));
+    memcpy(v, c->result + first, (size_t)n * sizeof(*v));
+    round_row(back, v, n);
+    for (int64_t h = 0; h < n; h++) {
+        sum[h] = w->c->travels ? sum[h] + v[h] : fmaf(c->weight, v[h], sum[h]);
+    }
+    free(v);
+}
+
+static void add_sum(const world_case *w, float *y, float *sum, int64_t n)
+{
+    round_row(w->c->wire_back, sum, n);
+    for (int64_t h = 0; h < n; h++) {
+        y[h] += sum[h];
+        sum[h] = 0.0f;
+    }
+}
+
+/* y[n] of a part if other nodes sum: near choices in order, then the sum of each message of rows, whose order is that of nodes, owners and local
+ * slots. */
+static void add_reduced(const world_case *w, int use, const choice *choices, int part, int64_t first, int64_t n, float *y)
+{
+    const int here = tt_world_node(w->world, test_rank), n_nodes = tt_world_n_nodes(w->world);
+    float *sum = calloc((size_t)n + 1, sizeof(*sum));
+    for (int64_t k = 0; k < w->c->K; k++) {
+        const int server = server_of(w, use, &choices[k], part);
+        if (server >= 0 && tt_world_node(w->world, server) == here) {
+            add_choice(w, &choices[k], first, n, w->c->wire_back, y);
+        }
+    }
+    for (int node = 0; node < n_nodes; node++) {
+        bool is_any = false;
+        for (int o = 0; o < w->n_owners && node != here; o++) {
+            for (int want = 0; want < (int)w->c->n_slots && tt_world_node(w->world, w->owner[o]) == node; want++) {
+                for (int64_t k = 0; k < w->c->K; k++) {
+                    if (server_of(w, use, &choices[k], part) == w->owner[o] && choices[k].local == want) {
+                        add_choice(w, &choices[k], first, n, TT_WIRE_F32, sum);
+                        is_any = true;
+                    }
+                }
+            }
+            if (w->route == TT_ROUTE_DIRECT && is_any) {
+                add_sum(w, y, sum, n);
+                is_any = false;
+            }
+        }
+        if (is_any) {
+            add_sum(w, y, sum, n);
+        }
+    }
+    free(sum);
+}
+
+static void expect_token(const world_case *w, int handle, int use, int64_t t, float *y)
+{
+    const test_case *c = w->c;
+    const uint64_t seed = seed_of(w, handle, use, w->source_id, t, -2);
+    choice *choices = calloc((size_t)c->K, sizeof(*choices));
+    float *row = malloc((size_t)(c->K + 1) * (size_t)c->H * sizeof(*row));
+    for (int64_t h = 0; h < c->H; h++) {
+        row[h] = value_of(w, seed, h);
+        y[h] = 0.0f;
+    }
+    round_row(c->wire, row, c->H);
+    for (int64_t k = 0; k < c->K; k++) {
+        choices[k].result = row + (k + 1) * c->H;
+        make_choice(w, handle, use, t, k, row, &choices[k]);
+    }
+    for (int part = 0; part < c->width; part++) {
+        const int64_t first = c->width > 1 ? w->back_columns[part] : 0, n = (c->width > 1 ? w->back_columns[part + 1] : c->H) - first;
+        for (int64_t k = 0; k < c->K && w->combine == TT_COMBINE_EXACT; k++) {
+            if (choices[k].slot >= 0) {
+                add_choice(w, &choices[k], first, n, c->wire_back, y + first);
+            }
+        }
+        if (w->combine == TT_COMBINE_REDUCED) {
+            add_reduced(w, use, choices, part, first, n, y + first);
+        }
+    }
+    free(choices);
+    free(row);
+}
+
 static void check_y(world_case *w, int handle, const flight *f)
 {
     const test_case *c = w->c;
     int64_t bad = 0;
+    float *want = malloc((size_t)c->H * sizeof(*want));
     for (int64_t t = 0; t < f->T; t++) {
-        uint64_t seed = seed_of(w, handle, f->use, w->source_id, t, -2);
+        expect_token(w, handle, f->use, t, want);
         for (int64_t h = 0; h < c->H; h++) {
-            float row = round_to(c->wire, value_of(w, seed, h)), sum = 0.0f;
-            for (int64_t k = 0; k < c->K; k++) {
-                int32_t s = slot_at(w, handle, f->use, w->source_id, t, k);
-                float weight = weight_at(w, handle, f->use, w->source_id, t, k);
-                if (s >= 0 && c->travels) { /* after the rounding to the wire */
-                    sum += round_to(c->wire_back, expert(s, row * weight));
-                } else if (s >= 0) {
-                    sum = fmaf(weight, round_to(c->wire_back, expert(s, row)), sum);
-                }
-            }
             float got = f->y[t * (c->H + GUARD) + h];
-            bool same = memcmp(&got, &sum, sizeof(sum)) == 0 || (isnan(got) && isnan(sum));
+            bool same = memcmp(&got, &want[h], sizeof(got)) == 0 || (isnan(got) && isnan(want[h]));
             bad += !same;
             CHECK(same, "%s: handle %d use %d token %lld column %lld: %a, not %a", c->name, handle,
-                  f->use, (long long)t, (long long)h, (double)got, (double)sum);
+                  f->use, (long long)t, (long long)h, (double)got, (double)want[h]);
         }
         for (int64_t h = 0; h < GUARD; h++) {
             CHECK(f->y[t * (c->H + GUARD) + c->H + h] == -1.0f, "%s: written beyond row %lld",
                   c->name, (long long)t);
         }
     }
+    free(want);
     if (bad > 0) {
         fprintf(stderr, "rank %d: %s: %lld wrong values\n", test_rank, c->name, (long long)bad);
     }
@@ -355,9 +486,9 @@ static void choose_roles(world_case *w)
     }
 }
 
-static void run_case(tt_world *world, const test_case *c, uint64_t seed)
+static void run_route(tt_world *world, const test_case *c, tt_route route, tt_combine combine, uint64_t seed)
 {
-    world_case w = {.world = world, .c = c, .source_id = -1, .owner_id = -1};
+    world_case w = {.world = world, .c = c, .source_id = -1, .owner_id = -1, .combine = combine};
     w.dice = test_mix(seed ^ ((uint64_t)test_rank << 32));
     choose_roles(&w);
     if (w.n_owners == 0) {
@@ -374,8 +505,11 @@ static void run_case(tt_world *world, const test_case *c, uint64_t seed)
                             .owner = w.owner,
                             .n_owners = w.n_owners,
                             .width = c->width,
+                            .route = route,
+                            .combine = combine,
                             .weights_travel = c->travels,
                             .back_columns = c->width > 1 ? w.back_columns : NULL};
+    w.route = route == TT_ROUTE_AUTO ? TT_ROUTE_NODE : route;
     MUST(tt_exchange_create(world, &p, &w.x));
     bool takes_part = w.source_id >= 0 || w.owner_id >= 0;
     w.rank = malloc((size_t)(c->n_slots * c->width) * sizeof(*w.rank));
@@ -435,6 +569,24 @@ static void run_case(tt_world *world, const test_case *c, uint64_t seed)
     CHECK(!tt_world_is_broken(world), "%s: the world broke", c->name);
 }
 
+/* All routes and ways to combine, or one of them if many ranks share few cores. */
+static void run_case(tt_world *world, const test_case *c, uint64_t seed)
+{
+    static const struct {
+        tt_route route;
+        tt_combine combine;
+    } ways[] = {{TT_ROUTE_NODE, TT_COMBINE_EXACT},
+                {TT_ROUTE_NODE, TT_COMBINE_REDUCED},
+                {TT_ROUTE_DIRECT, TT_COMBINE_EXACT},
+                {TT_ROUTE_AUTO, TT_COMBINE_EXACT},
+                {TT_ROUTE_DIRECT, TT_COMBINE_REDUCED}};
+    enum { N_WAYS = sizeof(ways) / sizeof(ways[0]), FEW = 3 };
+    const bool is_one = tt_world_n_nodes(world) == 1 || test_size >= FEW;
+    for (uint64_t i = is_one ? seed % N_WAYS : 0; i < N_WAYS; i += is_one ? N_WAYS : 1) {
+        run_route(world, c, ways[i].route, ways[i].combine, seed);
+    }
+}
+
 static const test_case cases[] = {
     /*name              H  K  T  wire          wire_back    width slots handles uses */
     {"ragged", 64, 4, 9, TT_WIRE_F32, TT_WIRE_F32, 1, 16, 1, 6, ROUTE_RANDOM, TOKENS_RAGGED,
@@ -477,6 +629,14 @@ static const test_case cases[] = {
      TOKENS_MOST, ROLES_ALL, 0, 0, 0, 1},
     {"weights travel to two parts", 67, 4, 7, TT_WIRE_BF16, TT_WIRE_BF16, 2, 10, 3, 4, ROUTE_RANDOM,
      TOKENS_RAGGED, ROLES_APART, 0, 0, 1, 1},
+    {"int8 both ways", 100, 4, 9, TT_WIRE_INT8, TT_WIRE_INT8, 1, 16, 2, 4, ROUTE_HOLES, TOKENS_RAGGED,
+     ROLES_ALL, 0, 0, 0, 0},
+    {"fp8 both ways, two parts", 161, 3, 7, TT_WIRE_FP8, TT_WIRE_FP8, 2, 10, 2, 3, ROUTE_RANDOM,
+     TOKENS_RAGGED, ROLES_ALL, 0, 0, 1, 0},
+    {"int8 and odd values", 321, 3, 8, TT_WIRE_INT8, TT_WIRE_FP8, 1, 8, 1, 3, ROUTE_RANDOM, TOKENS_MOST,
+     ROLES_ALL, 1, 0, 0, 0},
+    {"fp8 with travelling weights", 31, 3, 9, TT_WIRE_FP8, TT_WIRE_INT8, 1, 11, 2, 4, ROUTE_HOLES,
+     TOKENS_RAGGED, ROLES_ALL, 0, 0, 1, 1},
     {"one choice travels", 33, 1, 9, TT_WIRE_F32, TT_WIRE_F32, 1, 16, 1, 4, ROUTE_RANDOM,
      TOKENS_RAGGED, ROLES_EVEN_OWN, 1, 0, 0, 1},
 };
@@ -626,6 +786,39 @@ static void one_rank_without_memory(tt_world *world)
     CHECK_OK(tt_world_agree(world, TT_OK));
 }
 
+static int64_t resident_bytes(void)
+{
+    long long total = 0, resident = 0;
+    FILE *statm = fopen("/proc/self/statm", "r");
+    CHECK(statm && fscanf(statm, "%lld %lld", &total, &resident) == 2, "no /proc/self/statm");
+    if (statm) {
+        fclose(statm);
+    }
+    return resident * sysconf(_SC_PAGESIZE);
+}
+
+/* So many uses of random sizes on three handles, over the split: all right, and no memory is gained once a tenth of them has passed. */
+static void long_soak(int split, int n_uses)
+{
+    enum { PARTS = 10, GROWTH = 1 << 20 };
+    test_case c = soak;
+    int64_t early = 0;
+    c.n_uses = n_uses / PARTS / c.n_handles + 1;
+    tt_world *world = make_world(split, TT_PROGRESS_POLLED, NULL, 0);
+    for (int part = 0; part < PARTS; part++) {
+        const bool is_reduced = part % 2 > 0;
+        run_route(world, &c, part % 4 < 2 ? TT_ROUTE_NODE : TT_ROUTE_DIRECT, is_reduced ? TT_COMBINE_REDUCED : TT_COMBINE_EXACT, (uint64_t)part);
+        early = part == 0 ? resident_bytes() : early;
+    }
+    const int64_t growth = resident_bytes() - early;
+    CHECK(growth < GROWTH, "split %d: %lld bytes more in memory after %d uses", split, (long long)growth, n_uses);
+    tt_world_destroy(&world);
+    if (test_rank == 0) {
+        printf("# split %d: %d uses, %lld bytes grown\n", split, c.n_uses * c.n_handles * PARTS, (long long)growth);
+    }
+}
+
+/* test_exchange --soak N: N uses on each split into nodes, and nothing else. */
 int main(int argc, char **argv)
 {
     static const tt_progress modes[TEST_SPLITS] = {TT_PROGRESS_POLLED, TT_PROGRESS_POLLED,
@@ -634,6 +827,12 @@ int main(int argc, char **argv)
     test_begin(&argc, &argv);
     ttk_init(tt_cpu_flags());
     int n_splits = test_size == 1 ? 1 : TEST_SPLITS;
+    if (argc == 3 && strcmp(argv[1], "--soak") == 0) {
+        for (int split = 0; split < n_splits; split++) {
+            long_soak(split, atoi(argv[2]));
+        }
+        return test_end("exchange");
+    }
     for (int split = 0; split < n_splits; split++) {
         /* Messages in pieces of 512 bytes for the odd splits. */
         tt_world *world = make_world(split, modes[split], split % 2 ? "512" : NULL, 0);

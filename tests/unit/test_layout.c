@@ -554,7 +554,7 @@ static void the_hash_sees_every_setting(void **state)
     (void)state;
     tt_arch arch = small_arch();
     const tt_layout_params base = {.n_ranks = 4, .dp = 4, .tp = 1};
-    enum { N_CHANGES = 10 };
+    enum { N_CHANGES = 12 };
     tt_layout_params changed[N_CHANGES];
     for (int i = 0; i < N_CHANGES; i++) {
         changed[i] = base;
@@ -570,6 +570,8 @@ static void the_hash_sees_every_setting(void **state)
     changed[7].wire_back = TT_WIRE_BF16;
     changed[8].kv = TT_KV_BF16;
     changed[9].node_of_rank = node;
+    changed[10].route = TT_ROUTE_NODE;
+    changed[11].combine = TT_COMBINE_REDUCED;
     tt_layout *layout = create(&arch, &base);
     for (int i = 0; i < N_CHANGES; i++) {
         tt_layout *other = create(&arch, &changed[i]);

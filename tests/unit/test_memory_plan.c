@@ -44,8 +44,10 @@ static void packed_bytes_follow_the_format(void **state)
     assert_int_equal(tt_plan_packed_bytes(TT_WEIGHTS_F32, &(ttk_format){.code = TTK_BF16}, 32, 10), 32 * 10 * 4);
     assert_int_equal(tt_plan_packed_bytes(TT_WEIGHTS_BF16, &(ttk_format){.code = TTK_F32}, 1, 10), 32 * 10 * 2);
     assert_int_equal(tt_plan_packed_bytes(TT_WEIGHTS_AUTO, &(ttk_format){.code = TTK_BF16}, 0, 10), 0);
-    assert_int_equal(tt_wire_bytes(TT_WIRE_F32), 4);
-    assert_int_equal(tt_wire_bytes(TT_WIRE_BF16), 2);
+    assert_int_equal(tt_wire_row_bytes(TT_WIRE_F32, 33), 33 * 4);
+    assert_int_equal(tt_wire_row_bytes(TT_WIRE_BF16, 33), 33 * 2);
+    assert_int_equal(tt_wire_row_bytes(TT_WIRE_INT8, 33), 33 + 2 * 4);
+    assert_int_equal(tt_wire_row_bytes(TT_WIRE_FP8, 33), 33 + 2);
 }
 
 /* The numbers are sums over the shapes in plan_model.h, made outside this program. */
@@ -352,7 +354,7 @@ static void exchange_bytes_do_not_wrap(void **state)
         /* own window; one copy of each row for the far owner; buffers for the far source */
         uint64_t bytes = (out + entries + back) + (out + entries) + (out + entries + back);
         assert_true(memory_of(&model, layout, 0).exchange_bytes ==
-                    3 * (bytes + (1 + 2 + 1 + 1) * 4096));
+                    3 * (bytes + (1 + 2 + 1 + 1) * 4096 + 2 * 128));
         if (i == 0) {
             assert_true((rows - 1) * H * 2 == UINT64_C(2150400000));
         }
