@@ -4,7 +4,8 @@
  * One measurement: B sequences start behind made-up keys and values and are decoded; steps are timed in blocks, on rank 0 from the end of one step to
  * the end of the next. There are two lanes, 0 and d, and blocks alternate between them (the order turns with each round), so a drift of the machine
  * meets both. Tokens hang on sequence and position alone, so both lanes and all layouts route alike. Prints JSON, one object a line: one about
- * the run, then one per measurement with every sample and the totals of all phases. */
+ * the run, then one per measurement with every sample and the totals of all phases. --overlap-rows adds a third lane, with the delay d, whose steps are
+ * computed in two parts. */
 #define _GNU_SOURCE
 #include "config.h"
 #include "bench_rank.h"
@@ -20,7 +21,7 @@
 enum {
     MAX_BATCHES = 16,
     MAX_DELAYS = 32,
-    MAX_LANES = 2,
+    MAX_LANES = 3,
     SPARE_STEPS = 16,     /* steps in which sequences are admitted and first tokens come */
     TRACE_SPANS = 1 << 16 /* per thread */
 };
@@ -35,7 +36,7 @@ enum { IS_DEBUG_BUILD = 0 };
 typedef struct settings {
     bool help;
     const char *batch, *delays, *trace;
-    int64_t prompt, block, rounds, warmup, seed, threads, dp, tp, ep, etp, chunk;
+    int64_t prompt, block, rounds, warmup, seed, threads, dp, tp, ep, etp, chunk, overlap_rows;
     double deadline_s;
     int progress, weights, act, wire, wire_back, kv;
 } settings;
@@ -64,6 +65,8 @@ static const tt_option options[] = {
     {"ep", 0, TT_OPTION_INT, AT(ep), "0", 0, 65536, NULL, "E", "expert ranks; 0 = all"},
     {"etp", 0, TT_OPTION_INT, AT(etp), "0", 0, 65536, NULL, "N",
      "ranks that split an expert; 0 = choose"},
+    {"overlap-rows", 0, TT_OPTION_INT, AT(overlap_rows), "0", 0, 1e6, NULL, "N",
+     "a third lane, with the delay, computes steps of N rows and more in two parts; 0 = no such lane"},
     {"prefill-chunk", 0, TT_OPTION_INT, AT(chunk), "128", 1, 1e6, NULL, "N",
      "prompt tokens per group and step"},
     {"progress", 0, TT_OPTION_ENUM, AT(progress), "auto", 0, 0, "auto|thread|polled|caller", "MODE",
@@ -468,8 +471,8 @@ static void print_measurement(bench *b, int64_t batch, int64_t n_rounds)
         }
         if (b->r.rank == 0) {
             json_array_append_new(lanes,
-                                  json_pack("{s:f, s:o, s:I, s:I, s:o}", "delay_us",
-                                            (double)l->b.delay_ns / NS_PER_US, "step_ns",
+                                  json_pack("{s:f, s:I, s:o, s:I, s:I, s:o}", "delay_us",
+                                            (double)l->b.delay_ns / NS_PER_US, "overlap_rows", (json_int_t)l->b.layout.overlap_rows, "step_ns",
                                             samples_json(b, l, n_rounds), "steps_in_phases",
                                             (json_int_t)l->totals.steps, "bytes_read",
                                             (json_int_t)bytes, "phases", phases_json(b, all)));
@@ -517,14 +520,18 @@ static void measure_delay(bench *b, int64_t batch, const delay *d, bool is_last)
                         : TT_FAIL(TT_ERR_USAGE,
                                   "no time of a shared expert was measured: write --delays in us"));
     int64_t delay_ns = (int64_t)(d->is_of_shared ? d->value * b->shared_ns : d->value);
-    bench_lane_open(&b->lane[1].b, &b->r, delay_ns);
-    bench_lane_load(&b->lane[1].b, &b->r);
-    b->n_lanes = 2;
+    b->n_lanes = b->s.overlap_rows > 0 ? 3 : 2;
+    for (int i = 1; i < b->n_lanes; i++) {
+        bench_lane_open(&b->lane[i].b, &b->r, delay_ns);
+        bench_lane_load(&b->lane[i].b, &b->r, i == 2 ? b->s.overlap_rows : 0);
+    }
     /* x stays what the first pair, without a delay in either lane, has measured. */
     double shared_ns = b->shared_ns;
     measure(b, batch, is_last);
     b->shared_ns = isnan(shared_ns) ? b->shared_ns : shared_ns;
-    bench_lane_close(&b->lane[1].b);
+    for (int i = 1; i < b->n_lanes; i++) {
+        bench_lane_close(&b->lane[i].b);
+    }
     b->n_lanes = 1;
 }
 
@@ -552,7 +559,7 @@ static void run(bench *b, const char *path)
     bench_lane_open(&b->lane[0].b, &b->r, 0);
     b->r.default_act = b->s.act == 0;
     bench_rank_load(&b->r, path, layout_params(b), b->lane[0].b.world);
-    bench_lane_load(&b->lane[0].b, &b->r);
+    bench_lane_load(&b->lane[0].b, &b->r, 0);
     for (int i = 0; i < MAX_LANES && b->r.rank == 0; i++) {
         b->lane[i].step_ns = calloc((size_t)(b->s.rounds * b->s.block), sizeof(uint64_t));
         bench_must(b->lane[i].step_ns ? TT_OK : TT_FAIL(TT_ERR_NOMEM, "no memory for samples"));
@@ -590,7 +597,7 @@ int main(int argc, char **argv)
         free(positional);
         return tt_status_exit_code(status);
     }
-    bench_rank_begin(&b.r, MAX_LANES, (int)b.s.threads, (tt_progress)b.s.progress,
+    bench_rank_begin(&b.r, b.s.overlap_rows > 0 ? MAX_LANES : MAX_LANES - 1, (int)b.s.threads, (tt_progress)b.s.progress,
                      b.s.deadline_s);
     read_lists(&b);
     run(&b, positional[0]);

@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_LIST = 16, MAX_WAYS = 5 };
+enum { MAX_LIST = 16, MAX_WAYS = 6 };
 
 typedef struct settings {
     bool help, json;
@@ -202,9 +202,10 @@ static double measure_copy(const bench *b)
 static int open_ways(const bench *b, const load *l, way *w)
 {
     int n = 0;
-    way_exchange(&w[n++], b->world, l, TT_ROUTE_DIRECT, b->r.compute);
+    way_exchange(&w[n++], b->world, l, TT_ROUTE_DIRECT, TT_COMBINE_EXACT, b->r.compute);
     if (tt_world_n_nodes(b->world) > 1) {
-        way_exchange(&w[n++], b->world, l, TT_ROUTE_NODE, b->r.compute);
+        way_exchange(&w[n++], b->world, l, TT_ROUTE_NODE, TT_COMBINE_EXACT, b->r.compute);
+        way_exchange(&w[n++], b->world, l, TT_ROUTE_NODE, TT_COMBINE_REDUCED, b->r.compute);
     }
     way_alltoallv(&w[n++], l, true);
     way_alltoallv(&w[n++], l, false);
@@ -225,7 +226,7 @@ static void run_round(const load *l, way *w, int n_ways, int64_t round, samples 
             into->dispatch_s[round] = times.dispatch_s;
             into->all_s[round] = times.all_s;
         }
-        into->wrong += load_wrong(l, y);
+        into->wrong += load_wrong(l, y, turn->rounds_sums);
     }
 }
 
@@ -237,36 +238,30 @@ static tt_exchange_counters counters_of(const way *w)
 
 /* Sums over ranks of what the exchange sent in one use, and the least that it had to send. */
 typedef struct traffic {
-    double wire_bytes, node_bytes, messages;
-    double least_bytes; /* payload of rows, each once to each node, and of one result for each choice */
+    double wire_bytes, node_bytes, messages, payload_bytes;
+    double pairs; /* of a source and whom it sends to: of messages each way */
+    double least_bytes; /* payload of rows, each once to each node (or rank), and of what comes back for them */
 } traffic;
 
-static traffic traffic_of(const bench *b, const load *l, const samples *s, bool by_node)
+static traffic traffic_of(const bench *b, const load *l, const way *w, const samples *s)
 {
     const load_least least = load_count(l, b->node_of_rank);
     const double rounds = (double)b->s.rounds;
-    int64_t rows = least.rows_to_nodes;
-    if (!by_node) { /* direct: each once to each rank of other nodes */
-        rows = 0;
-        for (int64_t t = 0; t < l->n; t++) {
-            for (int64_t k = 0; k < l->K; k++) {
-                const int owner = load_owner(l, l->slot[t * l->K + k]);
-                bool is_new = b->node_of_rank[owner] != b->node_of_rank[l->rank];
-                for (int64_t before = 0; before < k && is_new; before++) {
-                    is_new = load_owner(l, l->slot[t * l->K + before]) != owner;
-                }
-                rows += is_new;
-            }
-        }
+    const bool by_node = strncmp(w->name, "node", 4) == 0;
+    const int64_t rows = by_node ? least.rows_to_nodes : least.rows_to_far_ranks, results = w->rounds_sums ? rows : least.results_from_nodes;
+    double pairs = by_node ? (double)(tt_world_n_nodes(b->world) - 1) : 0.0;
+    for (int r = 0; r < b->r.size && !by_node; r++) {
+        pairs += b->node_of_rank[r] != b->node_of_rank[b->r.rank];
     }
-    const double mine[4] = {(double)(s->after.wire_bytes_out - s->before.wire_bytes_out) / rounds,
+    enum { N = 6 };
+    const double mine[N] = {(double)(s->after.wire_bytes_out - s->before.wire_bytes_out) / rounds,
                             (double)(s->after.node_bytes - s->before.node_bytes) / rounds,
                             (double)(s->after.messages_out - s->before.messages_out) / rounds,
-                            (double)rows * (double)tt_wire_row_bytes(l->wire, l->H) +
-                                (double)least.results_from_nodes * (double)tt_wire_row_bytes(l->wire_back, l->H)};
-    double all[4];
-    MPI_Allreduce(mine, all, 4, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
-    return (traffic){all[0], all[1], all[2], all[3]};
+                            (double)rows * (double)tt_wire_row_bytes(l->wire, l->H) + (double)results * (double)tt_wire_row_bytes(l->wire_back, l->H),
+                            (double)(s->after.payload_bytes_out - s->before.payload_bytes_out) / rounds, pairs};
+    double all[N];
+    MPI_Allreduce(mine, all, N, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+    return (traffic){.wire_bytes = all[0], .node_bytes = all[1], .messages = all[2], .least_bytes = all[3], .payload_bytes = all[4], .pairs = all[5]};
 }
 
 static void print_way(const bench *b, const load *l, const way *w, samples *s, const samples *all)
@@ -278,7 +273,7 @@ static void print_way(const bench *b, const load *l, const way *w, samples *s, c
     MPI_Allreduce(s->all_s, total, (int)n, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
     MPI_Allreduce(&s->wrong, &wrong, 1, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD);
     const bool is_ours = way_get_exchange(w) != NULL;
-    const traffic bytes = is_ours ? traffic_of(b, l, s, strcmp(w->name, "node") == 0) : (traffic){0};
+    const traffic bytes = is_ours ? traffic_of(b, l, w, s) : (traffic){0};
     double *ratio = must_alloc((size_t)n, sizeof(*ratio)), *first = must_alloc((size_t)n, sizeof(*first));
     MPI_Allreduce(all[0].all_s, first, (int)n, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
     for (int64_t i = 0; i < n; i++) {
@@ -292,10 +287,11 @@ static void print_way(const bench *b, const load *l, const way *w, samples *s, c
                                  "dispatch_us", dispatch_us, "all_us", all_us, "p95_us", p95_us, "max_us", most_us, "over_direct", times, "wrong",
                                  (json_int_t)wrong);
         if (is_ours) {
-            json_object_update_new(line, json_pack("{s:f, s:f, s:f, s:f}", "wire_bytes", bytes.wire_bytes, "least_bytes", bytes.least_bytes, "node_bytes",
-                                                   bytes.node_bytes, "messages", bytes.messages));
+            json_object_update_new(line, json_pack("{s:f, s:f, s:f, s:f, s:f, s:f}", "wire_bytes", bytes.wire_bytes, "payload_bytes",
+                                                   bytes.payload_bytes, "least_bytes", bytes.least_bytes, "node_bytes", bytes.node_bytes, "messages",
+                                                   bytes.messages, "message_pairs", bytes.pairs));
         }
-        json_dumpf(line, stdout, JSON_REAL_PRECISION(6));
+        json_dumpf(line, stdout, JSON_REAL_PRECISION(12));
         printf("\n");
         json_decref(line);
     } else if (b->r.rank == 0) {
@@ -414,7 +410,7 @@ static void print_run(bench *b, size_t message)
                                  b->r.size, "nodes", tt_world_n_nodes(b->world), "threads", (json_int_t)b->s.threads, "wire", wire, "wire_back",
                                  wire_back, "link_bytes_per_s", b->link_bytes_per_s, "copy_bytes_per_s", b->copy_bytes_per_s, "link_message",
                                  (json_int_t)message);
-        json_dumpf(line, stdout, JSON_REAL_PRECISION(6));
+        json_dumpf(line, stdout, JSON_REAL_PRECISION(12));
         printf("\n");
         json_decref(line);
     } else {

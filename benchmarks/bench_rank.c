@@ -136,10 +136,12 @@ void bench_lane_open(bench_lane *lane, const bench_rank *b, int64_t delay_ns)
     bench_must(tt_world_create(MPI_COMM_WORLD, &params, &lane->world));
 }
 
-void bench_lane_load(bench_lane *lane, bench_rank *b)
+void bench_lane_load(bench_lane *lane, bench_rank *b, int64_t overlap_rows)
 {
+    lane->layout = *b->layout;
+    lane->layout.overlap_rows = overlap_rows;
     tt_engine_params params = {.model = b->model,
-                               .layout = b->layout,
+                               .layout = &lane->layout,
                                .world = lane->world,
                                .compute = b->compute,
                                .node = b->cpus.node};

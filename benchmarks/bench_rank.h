@@ -1,9 +1,8 @@
 /* bench_rank.h - what every rank of a benchmark is: MPI, its cores, a model on a layout, and
  * lanes.
  *
- * A lane is a world of its own with an engine in it. Two lanes differ in the injected delay alone
- * and live side by side on the same ranks, threads and files, so that their steps can be timed in
- * turn. Errors end the program on all ranks: a benchmark has nothing to save. */
+ * A lane is a world of its own with an engine in it. Lanes differ in the injected delay and in whether batches are computed in two parts, and live
+ * side by side on the same ranks, threads and files, so that their steps can be timed in turn. Errors end the program on all ranks: a benchmark has nothing to save. */
 #ifndef TUTTI_BENCH_RANK_H
 #define TUTTI_BENCH_RANK_H
 #include <stdbool.h>
@@ -26,6 +25,7 @@ typedef struct bench_rank {
 
 typedef struct bench_lane {
     tt_world *world;
+    tt_layout layout; /* the rank's, which owns its lists, but for what the lane has of its own */
     tt_engine *engine;
     int64_t delay_ns;
 } bench_lane;
@@ -46,7 +46,8 @@ void bench_rank_end(bench_rank *b);
 /* A world with this delay. MPI: collective. */
 void bench_lane_open(bench_lane *lane, const bench_rank *b, int64_t delay_ns);
 /* Loads the model in it; bench_rank_load was called. MPI: collective. */
-void bench_lane_load(bench_lane *lane, bench_rank *b);
+/* overlap_rows: of tt_layout. */
+void bench_lane_load(bench_lane *lane, bench_rank *b, int64_t overlap_rows);
 void bench_lane_close(bench_lane *lane);
 
 #endif

@@ -102,15 +102,15 @@ float load_factor(int64_t expert)
     return (float)(1 + expert % 3);
 }
 
-/* What rounding to such a wire, there and back, may cost of a block's largest number: none, as numbers are small and whole. */
-static float rounding_of(tt_wire wire)
+/* What a wire may cost of a block's largest number; of small whole ones, bf16 costs nothing. */
+static float rounding_of(tt_wire wire, bool is_small)
 {
-    return wire == TT_WIRE_INT8 ? 1.0f / 254.0f : wire == TT_WIRE_FP8 ? 1.0f / 8.0f : 0.0f;
+    return wire == TT_WIRE_INT8 ? 1.0f / 254.0f : wire == TT_WIRE_FP8 ? 1.0f / 8.0f : wire == TT_WIRE_BF16 && !is_small ? 1.0f / 256.0f : 0.0f;
 }
 
-int64_t load_wrong(const load *l, const float *y)
+int64_t load_wrong(const load *l, const float *y, bool rounds_sums)
 {
-    const float rounding = 1.01f * (rounding_of(l->wire) + rounding_of(l->wire_back) * (1.0f + rounding_of(l->wire)));
+    const float out = rounding_of(l->wire, true), back = rounding_of(l->wire_back, !rounds_sums), rounding = 1.01f * (out + back * (1.0f + out));
     int64_t wrong = 0;
     for (int64_t t = 0; t < l->n; t++) {
         float factor = 0.0f, size = 0.0f, largest = 0.0f;
@@ -140,12 +140,11 @@ load_least load_count(const load *l, const int *node_of_rank)
             const int owner = load_owner(l, l->slot[t * l->K + k]), node = node_of_rank[owner];
             const bool is_far = node != node_of_rank[l->rank];
             n.results_from_nodes += is_far;
-            n.rows_to_ranks += owner != l->rank && !rank_seen[owner];
+            n.rows_to_far_ranks += is_far && !rank_seen[owner];
             n.rows_to_nodes += is_far && !node_seen[node];
             rank_seen[owner] = node_seen[node] = true;
         }
     }
-    n.partial_rows = n.rows_to_nodes;
     free(rank_seen);
     free(node_seen);
     return n;

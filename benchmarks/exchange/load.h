@@ -36,12 +36,13 @@ int64_t load_tokens(const load *l, int rank);
 void load_make(load *l);
 void load_free(load *l);
 float load_factor(int64_t expert);
-/* How many values of y[n][H] are not what they must be. */
-int64_t load_wrong(const load *l, const float *y);
+/* How many values of y[n][H] are not what they must be: exactly, unless the wire has 8 bits, or sums too are rounded to wire_back. */
+int64_t load_wrong(const load *l, const float *y, bool rounds_sums);
 
-/* Rows that must leave a node or a rank at least, over this rank's tokens; and results, one per choice, that come back from other nodes. */
+/* Of this rank's tokens: rows that leave its node, each once to each other node or to each rank there; and results, one per choice, that come back from
+ * other nodes. */
 typedef struct load_least {
-    int64_t rows_to_nodes, rows_to_ranks, results_from_nodes, partial_rows; /* partial_rows: sums per node that come back if owners may add */
+    int64_t rows_to_nodes, rows_to_far_ranks, results_from_nodes;
 } load_least;
 load_least load_count(const load *l, const int *node_of_rank);
 #endif

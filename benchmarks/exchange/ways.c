@@ -116,7 +116,7 @@ tt_exchange *way_get_exchange(const way *w)
     return w->run == run_exchange ? ((const exchange_way *)w->state)->x : NULL;
 }
 
-void way_exchange(way *w, tt_world *world, const load *l, tt_route route, tt_stream *compute)
+void way_exchange(way *w, tt_world *world, const load *l, tt_route route, tt_combine combine, tt_stream *compute)
 {
     exchange_way *s = must_alloc(1, sizeof(*s));
     int *all = must_alloc((size_t)l->size, sizeof(*all));
@@ -141,7 +141,8 @@ void way_exchange(way *w, tt_world *world, const load *l, tt_route route, tt_str
                                        .n_sources = l->size,
                                        .owner = all,
                                        .n_owners = l->size,
-                                       .route = route};
+                                       .route = route,
+                                       .combine = combine};
     bench_must(tt_exchange_create(world, &params, &s->x));
     const tt_owner_map map = {l->E, rank, local};
     bench_must(tt_exchange_set_owners(s->x, &map, 1));
@@ -150,7 +151,8 @@ void way_exchange(way *w, tt_world *world, const load *l, tt_route route, tt_str
     free(all);
     free(rank);
     free(local);
-    *w = (way){route == TT_ROUTE_NODE ? "node" : "direct", run_exchange, close_exchange, s};
+    const bool is_reduced = combine == TT_COMBINE_REDUCED;
+    *w = (way){is_reduced ? "node-reduced" : route == TT_ROUTE_NODE ? "node" : "direct", run_exchange, close_exchange, s, is_reduced};
 }
 
 /* ---- MPI_Alltoallv ---- */
@@ -316,7 +318,7 @@ void way_alltoallv(way *w, const load *l, bool is_naive)
     s->entry_of = must_alloc(out, sizeof(int));
     s->last_token = must_alloc((size_t)l->size, sizeof(int64_t));
     s->wide = must_alloc((size_t)l->H, sizeof(float));
-    *w = (way){is_naive ? "alltoallv-naive" : "alltoallv-dedup", run_alltoallv, close_alltoallv, s};
+    *w = (way){is_naive ? "alltoallv-naive" : "alltoallv-dedup", run_alltoallv, close_alltoallv, s, false};
 }
 
 /* ---- allgather and reduce-scatter ---- */
@@ -402,5 +404,5 @@ void way_allgather(way *w, const load *l)
     s->choice_in = must_alloc((size_t)(s->all_tokens * l->K), 2 * sizeof(int32_t));
     s->sum = must_alloc((size_t)(s->all_tokens * l->H), sizeof(float));
     s->wide = must_alloc((size_t)l->H, sizeof(float));
-    *w = (way){"allgather", run_allgather, close_allgather, s};
+    *w = (way){"allgather", run_allgather, close_allgather, s, false};
 }

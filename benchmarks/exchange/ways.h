@@ -18,10 +18,11 @@ struct way {
     void (*run)(way *w, const load *l, float *y, way_times *times);
     void (*close)(way *w);
     void *state;
+    bool rounds_sums; /* to wire_back */
 };
 
-/* tt_exchange over `route`. MPI: collective. */
-void way_exchange(way *w, tt_world *world, const load *l, tt_route route, tt_stream *compute);
+/* tt_exchange over `route`: "direct", "node" or, with REDUCED, "node-reduced". MPI: collective. */
+void way_exchange(way *w, tt_world *world, const load *l, tt_route route, tt_combine combine, tt_stream *compute);
 tt_exchange *way_get_exchange(const way *w);
 /* MPI_Alltoall of counts, then MPI_Alltoallv: a row for every choice (naive), or for every rank that serves one (deduplicated). */
 void way_alltoallv(way *w, const load *l, bool is_naive);

@@ -112,6 +112,7 @@ typedef struct tt_exchange_counters {
     uint64_t rows_out, rows_in;            /* distinct rows sent to other ranks; received from them */
     uint64_t node_bytes;                   /* written for or read from ranks of the node */
     uint64_t wire_bytes_out, wire_bytes_in; /* between nodes, headers included */
+    uint64_t payload_bytes_out;            /* of those: rows, results and sums */
     uint64_t messages_out;                 /* between nodes */
     uint64_t wait_ns;                      /* in combine_end, waiting */
     uint64_t polls;

@@ -58,12 +58,11 @@ TT_API void tt_moe_destroy(tt_moe **moe);
 /* Dense layer: y[T][H] = ffn(x[T][H]) on all TP ranks. MPI: collective on the TP group. */
 TT_API tt_status tt_moe_dense(tt_moe *moe, int64_t layer, int64_t T, const float *x, float *y);
 
-/* MoE layer, split phase. begin routes this rank's dealt rows x[T][H] (T = 0 on a rank without rows) and sends them on their way; advance does one
- * piece of work or polls once, and says whether anything is left but waiting results; end waits, sums, and writes y[T][H].
- * x must stay until end. MPI: begin/end of a collective on the world. Errors: TT_ERR_NUMERIC (NaN in routing: carried to all), exchange errors. */
+/* MoE layer, split phase. begin routes this rank's dealt rows x[T][H] (T = 0 on a rank without rows) and sends them on their way; end does the layer's work
+ * piece by piece as rows come, waits, sums, and writes y[T][H]. While it would wait it does what there is to do for `other`, a second handle in flight
+ * (-1: none). Handles end in the order in which they began. x must stay until end. MPI: begin/end of a collective on the world. Errors: TT_ERR_NUMERIC (NaN in routing: carried to all), exchange errors. */
 TT_API tt_status tt_moe_begin(tt_moe *moe, int handle, int64_t layer, int64_t T, const float *x, tt_status mine);
-TT_API tt_status tt_moe_advance(tt_moe *moe, int handle, bool *done_out);
-TT_API tt_status tt_moe_end(tt_moe *moe, int handle, float *y);
+TT_API tt_status tt_moe_end(tt_moe *moe, int handle, int other, float *y);
 
 /* Rows that reached this rank's slots since create: count[L][n local slots]; for statistics. */
 TT_API const uint64_t *tt_moe_load_counts(const tt_moe *moe, int64_t *n_slots_out);

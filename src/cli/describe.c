@@ -98,6 +98,7 @@ tt_layout_params tti_cli_layout_params(const tti_cli_options *options, const tt_
         .combine = (tt_combine)options->combine,
         .kv = (tt_kv_format)options->kv,
         .replicate = (tt_replicate)options->replicate,
+        .overlap_rows = options->overlap_rows,
     };
     return params;
 }
@@ -141,7 +142,8 @@ tt_status tti_cli_plan_settle(const tti_cli_options *options, const tt_model *mo
     for (int node = 0; node < layout->n_nodes; node++) {
         available[node] = (uint64_t)options->memory;
     }
-    tt_status status = tt_plan_settle(model, layout, available, why, TT_STATUS_MESSAGE_BYTES);
+    const tt_rates rates = tt_rates_default();
+    tt_status status = tt_plan_settle(model, layout, &rates, available, why, TT_STATUS_MESSAGE_BYTES);
     free(available);
     return status;
 }
@@ -171,11 +173,11 @@ tt_status tti_cli_ranks_json(const tt_model *model, const tt_layout *layout, jso
 json_t *tti_cli_layout_json(const tt_layout *layout)
 {
     return json_pack(
-        "{s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:I, s:I, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "ranks",
+        "{s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:I, s:I, s:I, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "ranks",
         layout->n_ranks, "nodes", layout->n_nodes, "dp", layout->dp, "tp", layout->tp, "ep",
         layout->n_groups * layout->etp, "etp", layout->etp, "context", (json_int_t)layout->context,
         "max_batch", (json_int_t)layout->max_batch, "prefill_chunk",
-        (json_int_t)layout->prefill_chunk, "weights", tt_weights_name(layout->weights), "act", tt_act_name(layout->act),
+        (json_int_t)layout->prefill_chunk, "overlap_rows", (json_int_t)layout->overlap_rows, "weights", tt_weights_name(layout->weights), "act", tt_act_name(layout->act),
         "wire", tt_wire_name(layout->wire), "wire_back", tt_wire_name(layout->wire_back), "kv", tt_kv_format_name(layout->kv),
         "replicate", tt_replicate_name(layout->replicate), "kernels", ttk_set_name(), "why", layout->why);
 }

@@ -147,13 +147,16 @@ static void print_memory(const tti_cli_session *session, const tti_cli_work *w,
 static void print_formats(const tti_cli_session *session, const tti_cli_work *w,
                           const rank_figures *of_rank)
 {
-    static const char *const formats[] = {"f32", "bf16"};
     const tt_layout *layout = session->layout;
-    fprintf(stderr, "layout   %s\n", layout->why);
+    fprintf(stderr, "layout   %s", layout->why);
+    if (layout->overlap_rows > 0) {
+        fprintf(stderr, "; steps of %lld rows and more in two parts", (long long)layout->overlap_rows);
+    }
+    fputc('\n', stderr);
     fprintf(stderr,
             "formats  weights %s, act %s, wire %s, back %s, kv %s; kernels %s (%s), %lld "
             "thread%s a rank\n",
-            layout->weights == TT_WEIGHTS_AUTO ? "as the checkpoint" : tt_weights_name(layout->weights), tt_act_name(layout->act), formats[layout->wire], formats[layout->wire_back],
+            layout->weights == TT_WEIGHTS_AUTO ? "as the checkpoint" : tt_weights_name(layout->weights), tt_act_name(layout->act), tt_wire_name(layout->wire), tt_wire_name(layout->wire_back),
             tt_kv_format_name(layout->kv), ttk_set_name(), ttk.isa, (long long)of_rank[0].n_threads,
             plural(of_rank[0].n_threads));
     if (w->sampled) {

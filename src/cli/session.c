@@ -61,14 +61,27 @@ static tt_status check_options_equal(tti_cli_session *session, const tt_layout_p
     char text[OPTIONS_TEXT_BYTES] = {0};
     snprintf(text, sizeof(text),
              "dp %d tp %d ep %d etp %d split %s weights %d wire %d %d exchange %d %d kv %d context %lld "
-             "kv-memory %lld max-batch %lld prefill-chunk %lld act %d kernels %s deadline %g replicate %d",
+             "kv-memory %lld max-batch %lld prefill-chunk %lld act %d kernels %s deadline %g replicate %d overlap %lld",
              p->dp, p->tp, p->ep, p->etp, p->split ? p->split : "-", (int)p->weights, (int)p->wire,
              (int)p->wire_back, (int)p->route, (int)p->combine, (int)p->kv, (long long)session->options->context,
              (long long)p->kv_memory_bytes, (long long)session->options->max_batch,
              (long long)p->prefill_chunk, (int)p->act, ttk_set_name(), session->options->deadline_s,
-             (int)p->replicate);
+             (int)p->replicate, (long long)p->overlap_rows);
     return tt_world_check_equal(session->launch->world, "the options and the kernel set", text,
                                 sizeof(text));
+}
+
+/* What messages between nodes cost here; on one node nothing is asked. */
+static tt_status measure_rates(tt_world *world, tt_rates *rates_out)
+{
+    tt_link link;
+    *rates_out = tt_rates_default();
+    TT_TRY(tt_world_measure_link(world, &link));
+    if (link.bytes_per_s > 0.0) {
+        rates_out->link_latency_s = link.latency_s;
+        rates_out->link_bytes_per_s = link.bytes_per_s;
+    }
+    return TT_OK;
 }
 
 /* Holds the layout against what every node has now, the least that any of its ranks sees, and decides what depends on that: all ranks alike. */
@@ -96,8 +109,12 @@ static tt_status settle_memory(tti_cli_session *session)
                 *node = of_rank[r];
             }
         }
-        char why[TT_STATUS_MESSAGE_BYTES];
-        status = tt_world_agree(world, tt_plan_settle(session->model, session->layout, of_node, why, sizeof(why)));
+        char why[TT_STATUS_MESSAGE_BYTES] = "";
+        tt_rates rates;
+        status = measure_rates(world, &rates);
+        if (status == TT_OK) {
+            status = tt_world_agree(world, tt_plan_settle(session->model, session->layout, &rates, of_node, why, sizeof(why)));
+        }
         if (status == TT_OK && why[0] && session->launch->rank == 0) {
             tt_log(TT_LOG_WARN, "%s", why);
         }

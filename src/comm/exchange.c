@@ -517,6 +517,7 @@ tt_exchange_counters tt_exchange_get_counters(const tt_exchange *exchange)
                                   .node_bytes = sum[TTI_COUNT_NODE_BYTES],
                                   .wire_bytes_out = sum[TTI_COUNT_WIRE_OUT],
                                   .wire_bytes_in = sum[TTI_COUNT_WIRE_IN],
+                                  .payload_bytes_out = sum[TTI_COUNT_PAYLOAD],
                                   .messages_out = sum[TTI_COUNT_MESSAGES],
                                   .wait_ns = sum[TTI_COUNT_WAIT_NS],
                                   .polls = sum[TTI_COUNT_POLLS]};

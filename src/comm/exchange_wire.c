@@ -134,6 +134,7 @@ static tt_status post(tt_exchange *x, tti_handle *h)
     }
     for (int i = 0; i < n_lanes; i++) {
         tti_lane *lane = &h->lane[(i + x->paths.first_lane) % n_lanes];
+        tti_count(h, TTI_COUNT_PAYLOAD, (uint64_t)lane->n_rows * x->layout.row_bytes);
         TT_TRY(send_pieces(x, h, lane->message, lane->message_bytes, lane->rank, tag_of(h, ROWS_TAG), lane->send, &lane->n_send));
     }
     return TT_OK;
@@ -243,6 +244,18 @@ static bool all_returned(const tt_exchange *x, const tti_intake *in)
     return all;
 }
 
+/* What goes back for a message of rows, but for the header. */
+static uint64_t result_payload(const tt_exchange *x, const unsigned char *message, const tti_wire_header *rows)
+{
+    uint64_t bytes = x->is_reduced ? (uint64_t)rows->n_rows * x->layout.back_row_bytes : 0;
+    for (int m = 0; m < rows->n_owners && !x->is_reduced; m++) {
+        tti_wire_part part;
+        memcpy(&part, message + TTI_HEADER_BYTES + (size_t)m * sizeof(part), sizeof(part));
+        bytes += (uint64_t)part.n_entries * x->part_bytes[part.part];
+    }
+    return bytes;
+}
+
 /* All owners have put their results. */
 static tt_status answer(tt_exchange *x, tti_handle *h, tti_intake *in)
 {
@@ -259,6 +272,7 @@ static tt_status answer(tt_exchange *x, tti_handle *h, tti_intake *in)
                               .handle = h->id,
                               .n_owners = rows.n_owners};
     memcpy(results, &header, sizeof(header));
+    tti_count(h, TTI_COUNT_PAYLOAD, rows.status == TT_OK ? result_payload(x, message_of(x, in), &rows) : 0);
     /* The receive first: the next rows may follow the results at once. */
     TT_TRY(TT_MPI(MPI_Start(&in->receive[0])));
     return send_pieces(x, h, results, in->result_bytes, in->rank, tag_of(h, RESULTS_TAG), in->send, &in->n_send);

@@ -216,11 +216,19 @@ static void append(unsigned char **at, const void *data, size_t bytes)
     *at += bytes;
 }
 
+int64_t tti_admission_rows(const tt_engine *engine)
+{
+    const tti_admission *a = &engine->admission;
+    const int64_t mean = (a->rows_handed + engine->layout->dp - 1) / engine->layout->dp, rows = mean > a->most_handed ? mean : a->most_handed;
+    return rows < engine->layout->prefill_chunk ? rows : engine->layout->prefill_chunk;
+}
+
 size_t tti_admission_write(tt_engine *engine)
 {
     tti_admission *a = &engine->admission;
     unsigned char *at = engine->control, *end = engine->control + engine->control_bytes;
     record r;
+    a->rows_handed = a->most_handed = 0;
     /* Cancellations first: what they free may be admitted to in the same message. */
     while (a->n_cancelled > 0 && (size_t)(end - at) >= sizeof(r)) {
         memset(&r, 0, sizeof(r));
@@ -253,6 +261,8 @@ size_t tti_admission_write(tt_engine *engine)
         r.n_made = request->n_made;
         append(&at, &r, sizeof(r));
         append(&at, request->prompt + request->n_made, prompt_bytes);
+        a->rows_handed += r.n_prompt - r.n_made;
+        a->most_handed = r.n_prompt - r.n_made > a->most_handed ? r.n_prompt - r.n_made : a->most_handed;
         a->group_sequences[r.dp_id]++;
         a->group_pages[r.dp_id] += r.n_pages;
         tti_admitted admitted = {r.id, r.dp_id, r.n_pages};

@@ -8,6 +8,7 @@
 typedef enum vote_field {
     VOTE_WORK,          /* some DP group has sequences */
     VOTE_CONTROL_BYTES, /* length of rank 0's control message */
+    VOTE_ROWS,          /* of one DP group's step, about: what rank 0 hands out with the control message counts at rank 0 */
     VOTE_STOP,
     VOTE_FIELDS
 } vote_field;
@@ -117,6 +118,7 @@ static tt_status vote(tt_engine *engine, bool stop, size_t control_bytes, int64_
     int64_t mine[VOTE_FIELDS] = {0};
     mine[VOTE_WORK] = engine->schedule.n_active > 0;
     mine[VOTE_CONTROL_BYTES] = (int64_t)control_bytes;
+    mine[VOTE_ROWS] = tti_schedule_rows(&engine->schedule) + (control_bytes > 0 ? tti_admission_rows(engine) : 0);
     mine[VOTE_STOP] = stop;
     tt_span span = tt_span_begin(TT_PHASE_HEADER, "vote");
     TT_TRY(tt_vote_begin(engine->world, mine, VOTE_FIELDS));
@@ -126,13 +128,15 @@ static tt_status vote(tt_engine *engine, bool stop, size_t control_bytes, int64_
 }
 
 /* Forward, output and commit of one agreed step. */
-static tt_status run_step(tt_engine *engine, tt_output_fn *output, void *arg)
+static tt_status run_step(tt_engine *engine, int64_t agreed_rows, tt_output_fn *output, void *arg)
 {
     bool attends = engine->role->dp_id >= 0;
     tti_schedule *schedule = &engine->schedule;
     if (attends) {
         tti_schedule_plan(schedule);
     }
+    const int64_t least = engine->layout->overlap_rows;
+    tti_schedule_cut(schedule, least > 0 && agreed_rows >= least ? TTI_MAX_PARTS : 1);
     TT_TRY(engine_forward(engine, TT_OK));
     if (attends) {
         TT_TRY(tti_output_run(engine, output, arg));
@@ -174,7 +178,7 @@ static tt_status take_step(tt_engine *engine, bool stop, tt_output_fn *output, v
         TT_TRY(tti_admission_apply(engine, engine->control, bytes));
     }
     if (agreed[VOTE_WORK] != 0 || agreed[VOTE_CONTROL_BYTES] > 0) {
-        TT_TRY(run_step(engine, output, arg));
+        TT_TRY(run_step(engine, agreed[VOTE_ROWS], output, arg));
         *worked_out = true;
         engine->figures.steps++;
         engine->figures.step_s += (double)(tt_now_ns() - begin_ns) * 1e-9;

@@ -38,6 +38,18 @@ typedef struct tti_head_row {
     tti_sequence *sequence;
 } tti_head_row;
 
+/* A batch may be computed in parts, so that the exchange of one flies while another is computed: rows [first, first + batch.T) of all. */
+enum { TTI_MAX_PARTS = 2 };
+typedef struct tti_part {
+    tt_batch batch; /* its rows counted from 0 */
+    int64_t first;
+    tt_batch_sequence *sequence; /* [capacity] */
+    /* the layer under way */
+    bool is_flying;
+    int handle;
+    int64_t begin, end; /* dealt rows, of the part */
+} tti_part;
+
 typedef struct tti_schedule {
     int64_t capacity;        /* sequences */
     tti_sequence **active;   /* active[n_active], in order of admission */
@@ -53,12 +65,18 @@ typedef struct tti_schedule {
     int32_t *row_token;                /* [T] */
     tti_head_row *head_row;            /* [T] */
     int64_t n_head_rows;
+    tti_part part[TTI_MAX_PARTS];      /* after tti_schedule_cut: what the batch consists of */
+    int n_parts;
 } tti_schedule;
 
 tt_status tti_schedule_init(tti_schedule *schedule, const tt_layout *layout, bool attends);
 void tti_schedule_fini(tti_schedule *schedule);
 /* Plans the next batch: one row for each sequence that decodes, then prompt rows up to prefill_chunk in order of admission. */
 void tti_schedule_plan(tti_schedule *schedule);
+/* Cuts the batch in n parts of nearly equal numbers of rows; a sequence may be cut too. Ranks without sequences have parts without rows. */
+void tti_schedule_cut(tti_schedule *schedule, int n);
+/* Rows that tti_schedule_plan would give a batch now. */
+int64_t tti_schedule_rows(const tti_schedule *schedule);
 /* The finish that `token` after `sequence` so far would mean. */
 tt_finish tti_sequence_finish(const tti_sequence *sequence, int32_t token);
 /* Applies the batch: token[i] belongs to head_row[i]. Ended sequences give their pages back. */
@@ -89,6 +107,7 @@ typedef struct tti_admission {
     int64_t n_admitted;
     uint64_t *cancelled;    /* [max_batch_group * dp]: to be told with the next control message */
     int64_t n_cancelled;
+    int64_t rows_handed, most_handed; /* prompt rows that the last control message hands out, and of one request */
 } tti_admission;
 
 /* A norm of the trunk: weight[H], and bias[H] or NULL; owned. */
@@ -143,6 +162,8 @@ struct tt_engine {
 
 /* Reads queued requests into the control message; returns its length (0: nothing to say). Rank 0. */
 size_t tti_admission_write(tt_engine *engine);
+/* About how many rows the last such message gives one group in this step. */
+int64_t tti_admission_rows(const tt_engine *engine);
 /* Applies a control message to this rank's DP group. */
 tt_status tti_admission_apply(tt_engine *engine, const unsigned char *message, size_t bytes);
 /* True while a request is with a DP group, as rank 0 knows it. */

@@ -24,9 +24,14 @@ tt_status tti_schedule_init(tti_schedule *schedule, const tt_layout *layout, boo
     schedule->of_batch = calloc(n, sizeof(*schedule->of_batch));
     schedule->row_token = calloc((size_t)layout->max_rows_group, sizeof(int32_t));
     schedule->head_row = calloc((size_t)layout->max_rows_group, sizeof(*schedule->head_row));
+    bool has_parts = true;
+    for (int i = 0; i < TTI_MAX_PARTS; i++) {
+        schedule->part[i].sequence = calloc(n, sizeof(*schedule->part[i].sequence));
+        has_parts = has_parts && schedule->part[i].sequence;
+    }
     TT_CHECK(schedule->active && schedule->idle && schedule->storage && schedule->token_storage &&
                  schedule->page_storage && schedule->batch_sequence && schedule->of_batch &&
-                 schedule->row_token && schedule->head_row,
+                 schedule->row_token && schedule->head_row && has_parts,
              TT_ERR_NOMEM, "no memory for %zu sequences of %zu tokens", n, context);
     for (size_t i = 0; i < n; i++) {
         schedule->storage[i].token = schedule->token_storage + i * context;
@@ -48,6 +53,9 @@ void tti_schedule_fini(tti_schedule *schedule)
     free(schedule->of_batch);
     free(schedule->row_token);
     free(schedule->head_row);
+    for (int i = 0; i < TTI_MAX_PARTS; i++) {
+        free(schedule->part[i].sequence);
+    }
     memset(schedule, 0, sizeof(*schedule));
 }
 
@@ -124,6 +132,41 @@ void tti_schedule_plan(tti_schedule *schedule)
             int64_t n = left < budget ? left : budget;
             add_rows(schedule, sequence, n);
             budget -= n;
+        }
+    }
+}
+
+int64_t tti_schedule_rows(const tti_schedule *schedule)
+{
+    int64_t decode = 0, prompt = 0;
+    for (int64_t i = 0; i < schedule->n_active; i++) {
+        const int64_t left = schedule->active[i]->n_tokens - schedule->active[i]->n_computed;
+        decode += left == 1;
+        prompt += left > 1 ? left : 0;
+    }
+    return decode + (prompt < schedule->prefill_chunk ? prompt : schedule->prefill_chunk);
+}
+
+void tti_schedule_cut(tti_schedule *schedule, int n)
+{
+    const tt_batch *batch = &schedule->batch;
+    schedule->n_parts = n;
+    for (int i = 0; i < n; i++) {
+        tti_part *part = &schedule->part[i];
+        int64_t end;
+        tt_split(batch->T, n, i, &part->first, &end);
+        part->batch = (tt_batch){.T = end - part->first, .sequence = part->sequence};
+        part->is_flying = false;
+        for (int64_t s = 0; s < batch->n_sequences; s++) {
+            tt_batch_sequence cut = batch->sequence[s];
+            const int64_t from = cut.first_row > part->first ? cut.first_row : part->first;
+            const int64_t to = cut.first_row + cut.n_rows < end ? cut.first_row + cut.n_rows : end;
+            cut.position += from - cut.first_row;
+            cut.first_row = from - part->first;
+            cut.n_rows = to - from;
+            if (cut.n_rows > 0) {
+                part->sequence[part->batch.n_sequences++] = cut;
+            }
         }
     }
 }

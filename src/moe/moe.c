@@ -5,7 +5,8 @@
  *   all rows are here -> at once all slots that hold other ranks' rows, since those ranks wait for the results; each expert's weights are read
  *                       once for all its rows
  *   results fly      -> the slots that only this rank's rows need, then what is left of the shared expert
- * So all independent compute of a layer (shared expert, own experts) can hide either message, in whatever parts the delays need. */
+ * So all independent compute of a layer (shared expert, own experts) can hide either message, in whatever parts the delays need. Where a second handle is
+ * in flight, its work hides what is left. */
 #include "moe_internal.h"
 #include <string.h>
 #include "tutti/trace.h"
@@ -129,30 +130,41 @@ tt_status tt_moe_begin(tt_moe *moe, int handle, int64_t layer, int64_t T, const 
 }
 
 /* Time with nothing to compute is a span of its own. */
-static void begin_waiting(tti_moe_flight *flight)
+static void begin_waiting(tt_moe *moe, bool for_results)
 {
-    if (!flight->is_waiting) {
-        flight->is_waiting = true;
-        flight->waiting = flight->all_here
-                              ? tt_span_begin(TT_PHASE_WAIT_COMBINE, "wait for results")
-                              : tt_span_begin(TT_PHASE_WAIT_DISPATCH, "wait for rows");
+    if (!moe->is_waiting) {
+        moe->is_waiting = true;
+        moe->waiting = for_results ? tt_span_begin(TT_PHASE_WAIT_COMBINE, "wait for results") : tt_span_begin(TT_PHASE_WAIT_DISPATCH, "wait for rows");
     }
 }
 
-static void end_waiting(tti_moe_flight *flight)
+static void end_waiting(tt_moe *moe)
 {
-    if (flight->is_waiting) {
-        flight->is_waiting = false;
-        tt_span_end(&flight->waiting, 0);
+    if (moe->is_waiting) {
+        moe->is_waiting = false;
+        tt_span_end(&moe->waiting, 0);
     }
 }
 
-tt_status tt_moe_advance(tt_moe *moe, int handle, bool *done_out)
+typedef enum outcome {
+    OUTCOME_WORKED,
+    OUTCOME_IDLE, /* it waits for rows or results */
+    OUTCOME_DONE  /* its results are here */
+} outcome;
+
+static tt_status run(tt_moe *moe, int handle, tti_moe_which which)
+{
+    end_waiting(moe);
+    return tti_moe_run_experts(moe, handle, &moe->flight[handle], which);
+}
+
+/* One piece of work, or one poll. */
+static tt_status advance(tt_moe *moe, int handle, outcome *outcome_out)
 {
     tti_moe_flight *flight = &moe->flight[handle];
     bool splits = moe->layout->etp == 1; /* else all members must compute the same rows at once */
     tt_exchange_state state;
-    *done_out = false;
+    *outcome_out = OUTCOME_WORKED;
     TT_TRY(tt_exchange_poll(moe->exchange, handle, &state));
     if (!flight->all_here) {
         tt_exchange_rows *group = flight->group;
@@ -161,42 +173,42 @@ tt_status tt_moe_advance(tt_moe *moe, int handle, bool *done_out)
             flight->n_groups++;
         }
         if (state.all_arrived) {
-            end_waiting(flight);
             flight->all_here = true;
-            return tti_moe_run_experts(moe, handle, flight, splits ? TTI_MOE_FAR : TTI_MOE_ALL);
+            return run(moe, handle, splits ? TTI_MOE_FAR : TTI_MOE_ALL);
         }
     } else if (flight->n_groups > 0) {
-        return tti_moe_run_experts(moe, handle, flight, TTI_MOE_ALL);
+        return run(moe, handle, TTI_MOE_ALL);
     }
-    if (tti_moe_shared_piece(moe, flight)) {
-        end_waiting(flight);
+    if (tti_moe_has_shared_piece(moe, flight)) {
+        end_waiting(moe);
+        tti_moe_shared_piece(moe, flight);
         return TT_OK;
     }
     if (!flight->all_here && flight->n_groups > 0 && splits) {
-        end_waiting(flight);
-        return tti_moe_run_experts(moe, handle, flight, TTI_MOE_ONE_SLOT);
+        return run(moe, handle, TTI_MOE_ONE_SLOT);
     }
-    *done_out = flight->all_here && state.all_returned;
-    if (*done_out) {
-        end_waiting(flight);
-    } else {
-        begin_waiting(flight);
-    }
+    *outcome_out = flight->all_here && state.all_returned ? OUTCOME_DONE : OUTCOME_IDLE;
     return TT_OK;
 }
 
-tt_status tt_moe_end(tt_moe *moe, int handle, float *y)
+tt_status tt_moe_end(tt_moe *moe, int handle, int other, float *y)
 {
     tti_moe_flight *flight = &moe->flight[handle];
     tt_spin spin = {0};
-    for (bool done = false; !done;) {
-        TT_TRY(tt_moe_advance(moe, handle, &done));
-        if (flight->is_waiting) {
+    for (outcome first = OUTCOME_WORKED; first != OUTCOME_DONE;) {
+        TT_TRY(advance(moe, handle, &first));
+        outcome second = OUTCOME_IDLE;
+        if (first == OUTCOME_IDLE && other >= 0 && moe->layout->etp == 1) { /* members of one expert would have to choose alike */
+            TT_TRY(advance(moe, other, &second));
+        }
+        if (first == OUTCOME_IDLE && second != OUTCOME_WORKED) {
+            begin_waiting(moe, flight->all_here);
             tt_spin_once(&spin);
         } else {
             spin.n = 0;
         }
     }
+    end_waiting(moe);
     tt_span span = tt_span_begin(TT_PHASE_COMBINE, "combine");
     TT_TRY(tt_exchange_combine_end(moe->exchange, handle, y, moe->H, moe->compute));
     if (flight->T > 0 && moe->layer[flight->layer].shared.F > 0) {

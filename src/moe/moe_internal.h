@@ -42,8 +42,6 @@ typedef struct tti_moe_flight {
     int64_t n_groups;
     tt_exchange_rows *chosen; /* chosen[max_groups]: being computed */
     bool all_here;            /* all rows have landed; what others wait for is computed */
-    bool is_waiting;     /* nothing to compute since `waiting` began */
-    tt_span waiting;
 } tti_moe_flight;
 
 /* A run of groups of one slot: rows [row, row + n) of the gathered buffer. */
@@ -69,6 +67,8 @@ struct tt_moe {
     tt_gather *tp_gather;  /* dense layers */
     tt_gather *etp_gather; /* inner activations of experts split over ranks */
     tti_moe_flight *flight; /* flight[n_handles] */
+    bool is_waiting;        /* nothing to compute since `waiting` began */
+    tt_span waiting;
 
     /* router work, attention ranks: [max_rows_rank] tokens */
     float *logits;     /* [T][E] */
@@ -126,8 +126,9 @@ typedef enum tti_moe_which { TTI_MOE_ALL, TTI_MOE_FAR, TTI_MOE_ONE_SLOT } tti_mo
 /* Computes those groups, puts and pushes their results. With etp > 1 only TTI_MOE_ALL, once, when all rows are here. */
 tt_status tti_moe_run_experts(tt_moe *moe, int handle, tti_moe_flight *flight, tti_moe_which which);
 /* ---- shared.c ---- */
-/* Does the next piece of the shared expert; false if none is left. */
-bool tti_moe_shared_piece(tt_moe *moe, tti_moe_flight *flight);
+bool tti_moe_has_shared_piece(const tt_moe *moe, const tti_moe_flight *flight);
+/* Does the next piece of the shared expert: there must be one. */
+void tti_moe_shared_piece(tt_moe *moe, tti_moe_flight *flight);
 /* y[T][H] += the shared expert's output, times its weight if it has one; all its pieces are done. */
 void tti_moe_add_shared(tt_moe *moe, const tti_moe_flight *flight, float *y);
 

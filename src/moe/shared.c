@@ -29,12 +29,14 @@ static uint64_t find_weights(tt_moe *moe, tti_moe_flight *flight)
     return tt_linear_bytes(router);
 }
 
-bool tti_moe_shared_piece(tt_moe *moe, tti_moe_flight *flight)
+bool tti_moe_has_shared_piece(const tt_moe *moe, const tti_moe_flight *flight)
+{
+    return moe->layer[flight->layer].shared.F > 0 && flight->T > 0 && flight->shared_done < 2 * TTI_SHARED_PIECES;
+}
+
+void tti_moe_shared_piece(tt_moe *moe, tti_moe_flight *flight)
 {
     const tt_ffn *shared = &moe->layer[flight->layer].shared;
-    if (shared->F == 0 || flight->T == 0 || flight->shared_done == 2 * TTI_SHARED_PIECES) {
-        return false;
-    }
     tt_span span = tt_span_begin(TT_PHASE_SHARED, "shared expert");
     bool is_down = flight->shared_done >= TTI_SHARED_PIECES;
     const tt_linear *first = is_down ? &shared->down : &shared->gate;
@@ -56,7 +58,6 @@ bool tti_moe_shared_piece(tt_moe *moe, tti_moe_flight *flight)
     flight->shared_done++;
     moe->bytes_read += bytes;
     tt_span_end(&span, bytes);
-    return true;
 }
 
 typedef struct add_task {

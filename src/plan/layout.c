@@ -391,6 +391,7 @@ static void set_sizes(const tt_arch *arch, const tt_layout_params *p, tt_layout 
     layout->combine = p->combine;
     layout->kv = p->kv;
     layout->replicate = p->replicate;
+    layout->overlap_rows = layout->n_handles > 1 ? p->overlap_rows : 0;
 }
 
 /* Rows of a step, once dp and tp are known. */
@@ -559,7 +560,8 @@ uint64_t tt_layout_hash(const tt_layout *layout)
                             layout->route,
                             layout->combine,
                             layout->kv,
-                            layout->replicate};
+                            layout->replicate,
+                            layout->overlap_rows};
     uint64_t hash = TT_HASH_BEGIN;
     for (size_t i = 0; i < sizeof(head) / sizeof(head[0]); i++) {
         hash = tt_hash_u64(hash, (uint64_t)head[i]);

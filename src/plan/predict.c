@@ -211,3 +211,30 @@ tt_status tt_plan_predict(const tt_model *model, const tt_layout *layout, const 
     *bytes_out = most_weights;
     return TT_OK;
 }
+
+int64_t tt_plan_overlap_rows(const tt_model *model, const tt_layout *layout, const tt_rates *rates)
+{
+    const tt_arch *arch = tt_model_arch(model);
+    double n_moe = 0.0, dense = 0.0, experts = 0.0;
+    for (int64_t layer = 0; layer < arch->L; layer++) {
+        n_moe += arch->E > 0 && arch->layer[layer].is_moe;
+    }
+    if (layout->n_nodes == 1 || n_moe == 0.0) {
+        return 0;
+    }
+    for (int rank = 0; rank < layout->n_ranks; rank++) {
+        dense = fmax(dense, (double)tti_plan_dense_bytes(model, layout, rank));
+        experts = fmax(experts, (double)tti_plan_expert_bytes(model, layout, rank));
+    }
+    for (int64_t rows = 2; rows <= layout->max_rows_group; rows *= 2) {
+        const int64_t half = rows / 2, rank_rows = (rows + layout->tp - 1) / layout->tp, rank_half = (half + layout->tp - 1) / layout->tp;
+        const double share = touched_share(arch, rows * layout->dp), share_half = touched_share(arch, half * layout->dp);
+        const double again = (dense + (2.0 * share_half - share) * experts) / rates->read_bytes_per_s;
+        const double work = (dense + share_half * experts) / rates->read_bytes_per_s / n_moe;
+        const double left = fmax(exchange_seconds(arch, layout, rates, rank_half) - work, 0.0);
+        if (n_moe * (exchange_seconds(arch, layout, rates, rank_rows) - 2.0 * left) > again) {
+            return rows;
+        }
+    }
+    return 0;
+}

@@ -27,6 +27,7 @@ typedef struct scenario {
     int split, victim;
     bool stops; /* SIGSTOP; else it just stays away */
     tt_progress progress;
+    bool inside; /* once its rows are on their way, and before it has answered any */
 } scenario;
 
 static const double deadline_s = 2.0; /* a loaded machine must not look like a stopped rank */
@@ -56,16 +57,22 @@ static void make_objects(tt_world *world, objects *o)
     MUST(tt_exchange_set_owners(o->exchange, &(tt_owner_map){test_size, rank, local}, 1));
 }
 
-static tt_status use_exchange(tt_exchange *x, tt_status mine)
+static tt_status begin_use(tt_exchange *x, tt_status mine)
 {
     int32_t slot[8];
-    float weight[8], row[32] = {0}, y[32];
+    float weight[8], row[32] = {0};
     for (int i = 0; i < 8; i++) {
         slot[i] = i % test_size;
         weight[i] = 1.0f;
     }
     TT_TRY(tt_exchange_prepare(x, 0, 4, slot, weight, mine));
-    TT_TRY(tt_exchange_dispatch_begin(x, 0, row, 8, NULL));
+    return tt_exchange_dispatch_begin(x, 0, row, 8, NULL);
+}
+
+static tt_status use_exchange(tt_exchange *x, tt_status mine)
+{
+    float row[8] = {0}, y[32];
+    TT_TRY(begin_use(x, mine));
     tt_exchange_state state = {0};
     tt_exchange_rows rows;
     tt_spin spin = {0};
@@ -141,6 +148,9 @@ static void run_scenario(const scenario *s)
     MUST(tt_world_allgather(world, &pid, sizeof(pid), pids));
     MUST(tt_world_barrier(world));
     if (test_rank == s->victim) {
+        if (s->inside) {
+            MUST(begin_use(o.exchange, TT_OK));
+        }
         if (s->stops) {
             raise(SIGSTOP); /* goes on when a survivor says so */
         } else {
@@ -306,17 +316,20 @@ static void stopped_at_teardown(int split)
 int main(int argc, char **argv)
 {
     static const scenario scenarios[] = {
-        {WAIT_BARRIER, 2, 2, true, TT_PROGRESS_CALLER},
-        {WAIT_AGREE, 3, 1, false, TT_PROGRESS_POLLED},
-        {WAIT_BCAST, 2, 1, true, TT_PROGRESS_POLLED},
-        {WAIT_RECV, 4, 3, true, TT_PROGRESS_POLLED},
-        {WAIT_VOTE, 0, 3, true, TT_PROGRESS_POLLED},
-        {WAIT_VOTE, 2, 3, true, TT_PROGRESS_POLLED},
-        {WAIT_VOTE, 3, 1, false, TT_PROGRESS_THREAD},
-        {WAIT_GATHER, 3, 0, true, TT_PROGRESS_THREAD},
-        {WAIT_EXCHANGE, 0, 2, true, TT_PROGRESS_CALLER},
-        {WAIT_EXCHANGE, 2, 3, true, TT_PROGRESS_POLLED},
-        {WAIT_EXCHANGE, 4, 0, false, TT_PROGRESS_THREAD},
+        {WAIT_BARRIER, 2, 2, true, TT_PROGRESS_CALLER, false},
+        {WAIT_AGREE, 3, 1, false, TT_PROGRESS_POLLED, false},
+        {WAIT_BCAST, 2, 1, true, TT_PROGRESS_POLLED, false},
+        {WAIT_RECV, 4, 3, true, TT_PROGRESS_POLLED, false},
+        {WAIT_VOTE, 0, 3, true, TT_PROGRESS_POLLED, false},
+        {WAIT_VOTE, 2, 3, true, TT_PROGRESS_POLLED, false},
+        {WAIT_VOTE, 3, 1, false, TT_PROGRESS_THREAD, false},
+        {WAIT_GATHER, 3, 0, true, TT_PROGRESS_THREAD, false},
+        {WAIT_EXCHANGE, 0, 2, true, TT_PROGRESS_CALLER, false},
+        {WAIT_EXCHANGE, 2, 3, true, TT_PROGRESS_POLLED, false},
+        {WAIT_EXCHANGE, 4, 0, false, TT_PROGRESS_THREAD, false},
+        {WAIT_EXCHANGE, 0, 1, true, TT_PROGRESS_POLLED, true},
+        {WAIT_EXCHANGE, 2, 3, true, TT_PROGRESS_POLLED, true},
+        {WAIT_EXCHANGE, 2, 0, true, TT_PROGRESS_CALLER, true},
     };
     test_begin(&argc, &argv);
     ttk_init(tt_cpu_flags());

@@ -293,7 +293,7 @@ static uint64_t run_moe(tt_moe *moe, const tt_layout *layout, int rank, float *y
         memset(mine, 0xff, sizeof(mine));
         memset(moe->arena.base, 0xff, moe->arena.used_bytes);
         MUST(tt_moe_begin(moe, use, MOE_LAYER, use == 1 ? 0 : T, x, TT_OK));
-        MUST(tt_moe_end(moe, use, mine));
+        MUST(tt_moe_end(moe, use, -1, mine));
     }
     memset(y, 0, sizeof(mine));
     for (int64_t i = 0; i < T; i++) {
@@ -490,7 +490,7 @@ static void not_a_number_is_told_to_all(tt_world *world, const tt_model *model)
         CHECK(st == TT_ERR_NUMERIC && strstr(tt_status_message(), "layer 1"), "%s: %s", tt_status_name(st),
               tt_status_message());
     } else {
-        st = st == TT_OK ? tt_moe_end(moe, 0, y) : st; /* a fast peer's failure is seen by the first call already */
+        st = st == TT_OK ? tt_moe_end(moe, 0, -1, y) : st; /* a fast peer's failure is seen by the first call already */
         CHECK(st == TT_ERR_PEER && strstr(tt_status_message(), "not a number"), "%s: %s", tt_status_name(st),
               tt_status_message());
     }

@@ -554,7 +554,7 @@ static void the_hash_sees_every_setting(void **state)
     (void)state;
     tt_arch arch = small_arch();
     const tt_layout_params base = {.n_ranks = 4, .dp = 4, .tp = 1};
-    enum { N_CHANGES = 12 };
+    enum { N_CHANGES = 13 };
     tt_layout_params changed[N_CHANGES];
     for (int i = 0; i < N_CHANGES; i++) {
         changed[i] = base;
@@ -572,6 +572,7 @@ static void the_hash_sees_every_setting(void **state)
     changed[9].node_of_rank = node;
     changed[10].route = TT_ROUTE_NODE;
     changed[11].combine = TT_COMBINE_REDUCED;
+    changed[12].overlap_rows = 3;
     tt_layout *layout = create(&arch, &base);
     for (int i = 0; i < N_CHANGES; i++) {
         tt_layout *other = create(&arch, &changed[i]);

@@ -503,6 +503,80 @@ static void layers_wait_for_both_roles(void **state)
 }
 
 /* More ranks read less each: a large model gets faster with ranks, and TP helps at batch 1. */
+/* Copies of a row that leave its node, from the predicted time of a link so slow that nothing else counts. */
+static double predicted_copies(const tt_model *model, int n_ranks, int n_nodes, tt_route route)
+{
+    enum { MOST = 64 };
+    int node[MOST];
+    for (int r = 0; r < n_ranks; r++) {
+        node[r] = r * n_nodes / n_ranks;
+    }
+    tt_layout_params params = {.n_ranks = n_ranks, .node_of_rank = node, .dp = n_ranks, .tp = 1, .max_batch = n_ranks, .route = route,
+                               .wire = TT_WIRE_BF16, .wire_back = TT_WIRE_BF16};
+    tt_layout *layout = create(model, &params);
+    tt_rates rates = tt_rates_default();
+    double bytes = 0.0;
+    rates.link_latency_s = 0.0;
+    rates.link_bytes_per_s = 1e30;
+    const double rest_s = predicted(model, layout, &rates, n_ranks, 0, &bytes);
+    rates.link_bytes_per_s = 1.0;
+    const double link_bytes = predicted(model, layout, &rates, n_ranks, 0, &bytes) - rest_s;
+    tt_layout_destroy(&layout);
+    const double choices = 8.0 * (n_nodes - 1) / n_nodes; /* each with a result */
+    return link_bytes / (58.0 * 7168.0 * 2.0) - choices;
+}
+
+/* Of 256 experts 8 are chosen: G (1 - C(256 - 256 / G, 8) / C(256, 8)) (1 - 1 / M), G = ranks or nodes, M = nodes. */
+static void copies_are_those_of_uniform_choices(void **state)
+{
+    (void)state;
+    const struct {
+        int n_ranks, n_nodes;
+        double by_rank, by_node;
+    } cases[] = {{8, 2, 2.65, 1.00}, {16, 4, 4.89, 2.71}, {32, 4, 5.45, 2.71}, {64, 8, 6.72, 4.63}};
+    tt_model model;
+    plan_model_large(&model);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const double by_rank = predicted_copies(&model, cases[i].n_ranks, cases[i].n_nodes, TT_ROUTE_DIRECT);
+        const double by_node = predicted_copies(&model, cases[i].n_ranks, cases[i].n_nodes, TT_ROUTE_NODE);
+        if (fabs(by_rank - cases[i].by_rank) > 0.005 || fabs(by_node - cases[i].by_node) > 0.005) {
+            fail_msg("%d ranks on %d nodes: %.3f and %.3f copies", cases[i].n_ranks, cases[i].n_nodes, by_rank, by_node);
+        }
+    }
+}
+
+static int64_t overlap_rows(const tt_model *model, const int *node_of_rank, double link_bytes_per_s)
+{
+    tt_layout_params params = {.n_ranks = 4, .node_of_rank = node_of_rank, .dp = 4, .tp = 1, .max_batch = 256, .overlap_rows = -1};
+    tt_layout *layout = create(model, &params);
+    tt_rates rates = tt_rates_default();
+    rates.link_bytes_per_s = link_bytes_per_s;
+    rates.link_latency_s = 0.0;
+    const int64_t rows = tt_plan_overlap_rows(model, layout, &rates);
+    assert_true(rows >= 0 && rows <= layout->max_rows_group);
+    tt_layout_destroy(&layout);
+    return rows;
+}
+
+static void two_parts_pay_where_links_are_slow(void **state)
+{
+    (void)state;
+    const int one[] = {0, 0, 0, 0}, two[] = {0, 0, 1, 1};
+    tt_model model;
+    plan_model_large(&model);
+    assert_int_equal(overlap_rows(&model, one, 1e3), 0);
+    assert_int_equal(overlap_rows(&model, two, 1e30), 0);
+    int64_t last = 2;
+    for (double rate = 1e5; rate < 1e12; rate *= 10.0) { /* a faster link needs more rows, until none are enough */
+        const int64_t rows = overlap_rows(&model, two, rate);
+        if (rows != 0 && (rows < last || last == 0)) {
+            fail_msg("%g bytes a second: %lld rows after %lld", rate, (long long)rows, (long long)last);
+        }
+        last = rows;
+    }
+    assert_int_equal(last, 0);
+}
+
 static void larger_layouts_are_predicted_faster(void **state)
 {
     (void)state;
@@ -572,6 +646,8 @@ int main(void)
         cmocka_unit_test(fit_is_judged_per_node),
         cmocka_unit_test(a_step_reads_dense_weights_and_touched_experts),
         cmocka_unit_test(layers_wait_for_both_roles),
+        cmocka_unit_test(copies_are_those_of_uniform_choices),
+        cmocka_unit_test(two_parts_pay_where_links_are_slow),
         cmocka_unit_test(larger_layouts_are_predicted_faster),
         cmocka_unit_test(print_shows_each_rank_once),
     };
