@@ -62,13 +62,6 @@ typedef struct bench {
     double link_bytes_per_s, copy_bytes_per_s; /* of all ranks together */
 } bench;
 
-static void *must_alloc(size_t n, size_t bytes)
-{
-    void *data = calloc(n ? n : 1, bytes);
-    bench_must(data ? TT_OK : TT_FAIL(TT_ERR_NOMEM, "no memory for the benchmark"));
-    return data;
-}
-
 /* ---- options ---- */
 
 static int parse_numbers(const char *option, const char *text, int64_t *value)
@@ -155,7 +148,7 @@ static double measure_link(const bench *b, size_t bytes)
     if (to < 0) {
         return 0.0;
     }
-    unsigned char *out = must_alloc(bytes, 1), *in = must_alloc(bytes, IN_FLIGHT);
+    unsigned char *out = bench_alloc(bytes, 1), *in = bench_alloc(bytes, IN_FLIGHT);
     double taken[TURNS];
     for (int turn = -1; turn < TURNS; turn++) { /* the first to get going */
         MPI_Request request[2 * IN_FLIGHT];
@@ -180,7 +173,7 @@ static double measure_link(const bench *b, size_t bytes)
 static double measure_copy(const bench *b)
 {
     enum { TURNS = 9, BYTES = 32 << 20 };
-    unsigned char *from = must_alloc(BYTES, 1), *to = must_alloc(BYTES, 1);
+    unsigned char *from = bench_alloc(BYTES, 1), *to = bench_alloc(BYTES, 1);
     double taken[TURNS];
     memset(from, 1, BYTES);
     for (int turn = -1; turn < TURNS; turn++) {
@@ -267,14 +260,14 @@ static traffic traffic_of(const bench *b, const load *l, const way *w, const sam
 static void print_way(const bench *b, const load *l, const way *w, samples *s, const samples *all)
 {
     const int64_t n = b->s.rounds;
-    double *dispatch = must_alloc((size_t)n, sizeof(*dispatch)), *total = must_alloc((size_t)n, sizeof(*total));
+    double *dispatch = bench_alloc((size_t)n, sizeof(*dispatch)), *total = bench_alloc((size_t)n, sizeof(*total));
     int64_t wrong = 0;
     MPI_Allreduce(s->dispatch_s, dispatch, (int)n, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
     MPI_Allreduce(s->all_s, total, (int)n, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
     MPI_Allreduce(&s->wrong, &wrong, 1, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD);
     const bool is_ours = way_get_exchange(w) != NULL;
     const traffic bytes = is_ours ? traffic_of(b, l, w, s) : (traffic){0};
-    double *ratio = must_alloc((size_t)n, sizeof(*ratio)), *first = must_alloc((size_t)n, sizeof(*first));
+    double *ratio = bench_alloc((size_t)n, sizeof(*ratio)), *first = bench_alloc((size_t)n, sizeof(*first));
     MPI_Allreduce(all[0].all_s, first, (int)n, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
     for (int64_t i = 0; i < n; i++) {
         ratio[i] = total[i] / first[i];
@@ -316,7 +309,7 @@ static void draw_waits(const bench *b, const way *w)
     enum { CELL = 18, MARGIN = 60 };
     const tt_exchange *x = way_get_exchange(w);
     const size_t n = (size_t)b->r.size;
-    uint64_t *mine = must_alloc(n, sizeof(*mine)), *all = must_alloc(n * n, sizeof(*all)), most = 1;
+    uint64_t *mine = bench_alloc(n, sizeof(*mine)), *all = bench_alloc(n * n, sizeof(*all)), most = 1;
     tt_exchange_get_peer_waits(x, mine);
     bench_must(tt_world_allgather(b->world, mine, n * sizeof(*mine), all));
     for (size_t i = 0; i < n * n; i++) {
@@ -356,10 +349,10 @@ static void run_load(bench *b, load *l)
     samples s[MAX_WAYS] = {{0}};
     load_make(l);
     const int n_ways = open_ways(b, l, w);
-    float *y = must_alloc((size_t)(l->n * l->H), sizeof(*y));
+    float *y = bench_alloc((size_t)(l->n * l->H), sizeof(*y));
     for (int i = 0; i < n_ways; i++) {
-        s[i].dispatch_s = must_alloc((size_t)b->s.rounds, sizeof(double));
-        s[i].all_s = must_alloc((size_t)b->s.rounds, sizeof(double));
+        s[i].dispatch_s = bench_alloc((size_t)b->s.rounds, sizeof(double));
+        s[i].all_s = bench_alloc((size_t)b->s.rounds, sizeof(double));
     }
     for (int64_t round = -b->s.warmup; round < 0; round++) {
         run_round(l, w, n_ways, round, s, y);
@@ -456,7 +449,7 @@ int main(int argc, char **argv)
     static const tt_option *const tables[] = {options, NULL};
     bench b = {0};
     int n_operands = 0;
-    const char **operand = must_alloc((size_t)argc, sizeof(*operand));
+    const char **operand = bench_alloc((size_t)argc, sizeof(*operand));
     const tt_status st = tt_options_parse(tables, &b.s, argc, argv, operand, &n_operands);
     free(operand);
     if (st == TT_OK && b.s.help) {
@@ -471,7 +464,7 @@ int main(int argc, char **argv)
     bench_lane lane;
     bench_lane_open(&lane, &b.r, 0);
     b.world = lane.world;
-    b.node_of_rank = must_alloc((size_t)b.r.size, sizeof(int));
+    b.node_of_rank = bench_alloc((size_t)b.r.size, sizeof(int));
     for (int r = 0; r < b.r.size; r++) {
         b.node_of_rank[r] = tt_world_node(b.world, r);
     }

@@ -633,6 +633,7 @@ static bench_fn *const benches[TTK_OP_COUNT] = {
     [TTK_OP_act8] = bench_rows,
     [TTK_OP_gemm_act8] = bench_quant_product,
     [TTK_OP_layernorm_f32] = bench_rows,
+    [TTK_OP_row8] = bench_rows, [TTK_OP_row8_f32] = bench_rows, [TTK_OP_row8_act8] = bench_rows,
     [TTK_OP_conv_silu_f32] = bench_rows, [TTK_OP_delta] = bench_delta,
 };
 

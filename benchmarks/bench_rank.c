@@ -16,6 +16,13 @@ void bench_must(tt_status status)
     }
 }
 
+void *bench_alloc(size_t n, size_t bytes)
+{
+    void *data = calloc(n ? n : 1, bytes ? bytes : 1);
+    bench_must(data ? TT_OK : TT_FAIL(TT_ERR_NOMEM, "no memory for %zu x %zu bytes", n, bytes));
+    return data;
+}
+
 static void place_threads(bench_rank *b, int n_threads)
 {
     MPI_Comm node = MPI_COMM_NULL;

@@ -6,6 +6,7 @@
 #ifndef TUTTI_BENCH_RANK_H
 #define TUTTI_BENCH_RANK_H
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include "tutti/comm_mpi.h"
 #include "tutti/tutti.h"
@@ -32,6 +33,9 @@ typedef struct bench_lane {
 
 /* Prints the message and ends all ranks unless status is TT_OK. */
 void bench_must(tt_status status);
+
+/* n zeroed elements, or one; ends all ranks if there is no memory. */
+void *bench_alloc(size_t n, size_t bytes);
 
 /* Starts MPI for that many lanes at once and finds this rank's cores; n_threads 0 = a fair share.
  * MPI: collective. */

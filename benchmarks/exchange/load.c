@@ -69,19 +69,12 @@ static void choose_all(load *l, int64_t t)
     }
 }
 
-static void *must_alloc(size_t n, size_t bytes)
-{
-    void *data = calloc(n ? n : 1, bytes);
-    bench_must(data ? TT_OK : TT_FAIL(TT_ERR_NOMEM, "no memory for the benchmark's rows"));
-    return data;
-}
-
 void load_make(load *l)
 {
     l->n = load_tokens(l, l->rank);
-    l->x = must_alloc((size_t)(l->n * l->H), sizeof(*l->x));
-    l->slot = must_alloc((size_t)(l->n * l->K), sizeof(*l->slot));
-    l->weight = must_alloc((size_t)(l->n * l->K), sizeof(*l->weight));
+    l->x = bench_alloc((size_t)(l->n * l->H), sizeof(*l->x));
+    l->slot = bench_alloc((size_t)(l->n * l->K), sizeof(*l->slot));
+    l->weight = bench_alloc((size_t)(l->n * l->K), sizeof(*l->weight));
     for (int64_t t = 0; t < l->n; t++) {
         for (int64_t c = 0; c < l->H; c++) {
             l->x[t * l->H + c] = (float)((int64_t)(dice(l, l->rank, t, -1 - c) % 17) - 8);
@@ -132,7 +125,7 @@ int64_t load_wrong(const load *l, const float *y, bool rounds_sums)
 load_least load_count(const load *l, const int *node_of_rank)
 {
     load_least n = {0};
-    bool *rank_seen = must_alloc((size_t)l->size, sizeof(*rank_seen)), *node_seen = must_alloc((size_t)l->size, sizeof(*node_seen));
+    bool *rank_seen = bench_alloc((size_t)l->size, sizeof(*rank_seen)), *node_seen = bench_alloc((size_t)l->size, sizeof(*node_seen));
     for (int64_t t = 0; t < l->n; t++) {
         memset(rank_seen, 0, (size_t)l->size * sizeof(*rank_seen));
         memset(node_seen, 0, (size_t)l->size * sizeof(*node_seen));

@@ -7,13 +7,6 @@
 #include "../bench_rank.h"
 #include "ttk.h"
 
-static void *must_alloc(size_t n, size_t bytes)
-{
-    void *data = calloc(n ? n : 1, bytes ? bytes : 1);
-    bench_must(data ? TT_OK : TT_FAIL(TT_ERR_NOMEM, "no memory for the benchmark's buffers"));
-    return data;
-}
-
 static void must_mpi(int code)
 {
     bench_must(code == MPI_SUCCESS ? TT_OK : TT_FAIL(TT_ERR_MPI, "a collective of MPI failed"));
@@ -118,9 +111,9 @@ tt_exchange *way_get_exchange(const way *w)
 
 void way_exchange(way *w, tt_world *world, const load *l, tt_route route, tt_combine combine, tt_stream *compute)
 {
-    exchange_way *s = must_alloc(1, sizeof(*s));
-    int *all = must_alloc((size_t)l->size, sizeof(*all));
-    int32_t *rank = must_alloc((size_t)l->E, sizeof(*rank)), *local = must_alloc((size_t)l->E, sizeof(*local));
+    exchange_way *s = bench_alloc(1, sizeof(*s));
+    int *all = bench_alloc((size_t)l->size, sizeof(*all));
+    int32_t *rank = bench_alloc((size_t)l->E, sizeof(*rank)), *local = bench_alloc((size_t)l->E, sizeof(*local));
     int64_t first = 0;
     for (int r = 0; r < l->size; r++) {
         all[r] = r;
@@ -147,7 +140,7 @@ void way_exchange(way *w, tt_world *world, const load *l, tt_route route, tt_com
     const tt_owner_map map = {l->E, rank, local};
     bench_must(tt_exchange_set_owners(s->x, &map, 1));
     s->compute = compute;
-    s->row = must_alloc((size_t)l->H, sizeof(*s->row));
+    s->row = bench_alloc((size_t)l->H, sizeof(*s->row));
     free(all);
     free(rank);
     free(local);
@@ -177,7 +170,7 @@ typedef struct alltoallv_way {
 
 static lists lists_new(int size)
 {
-    return (lists){must_alloc((size_t)size, sizeof(int)), must_alloc((size_t)size, sizeof(int)), 0};
+    return (lists){bench_alloc((size_t)size, sizeof(int)), bench_alloc((size_t)size, sizeof(int)), 0};
 }
 
 static void lists_free(lists *l)
@@ -293,7 +286,7 @@ static void close_alltoallv(way *w)
 
 void way_alltoallv(way *w, const load *l, bool is_naive)
 {
-    alltoallv_way *s = must_alloc(1, sizeof(*s));
+    alltoallv_way *s = bench_alloc(1, sizeof(*s));
     /* All tokens of all ranks can come here, each with all its choices. */
     const size_t out = (size_t)(l->T * l->K), in = (size_t)l->size * out;
     s->is_naive = is_naive;
@@ -307,17 +300,17 @@ void way_alltoallv(way *w, const load *l, bool is_naive)
     for (int i = 0; i < 4; i++) {
         *all[i] = lists_new(l->size);
     }
-    s->counts_out = must_alloc((size_t)l->size, 2 * sizeof(int));
-    s->counts_in = must_alloc((size_t)l->size, 2 * sizeof(int));
-    s->row_out = must_alloc(out, s->row_bytes);
-    s->row_in = must_alloc(in, s->row_bytes);
-    s->result_out = must_alloc(in, s->result_bytes);
-    s->result_in = must_alloc(out, s->result_bytes);
-    s->entry_out = must_alloc(out, 2 * sizeof(int32_t));
-    s->entry_in = must_alloc(in, 2 * sizeof(int32_t));
-    s->entry_of = must_alloc(out, sizeof(int));
-    s->last_token = must_alloc((size_t)l->size, sizeof(int64_t));
-    s->wide = must_alloc((size_t)l->H, sizeof(float));
+    s->counts_out = bench_alloc((size_t)l->size, 2 * sizeof(int));
+    s->counts_in = bench_alloc((size_t)l->size, 2 * sizeof(int));
+    s->row_out = bench_alloc(out, s->row_bytes);
+    s->row_in = bench_alloc(in, s->row_bytes);
+    s->result_out = bench_alloc(in, s->result_bytes);
+    s->result_in = bench_alloc(out, s->result_bytes);
+    s->entry_out = bench_alloc(out, 2 * sizeof(int32_t));
+    s->entry_in = bench_alloc(in, 2 * sizeof(int32_t));
+    s->entry_of = bench_alloc(out, sizeof(int));
+    s->last_token = bench_alloc((size_t)l->size, sizeof(int64_t));
+    s->wide = bench_alloc((size_t)l->H, sizeof(float));
     *w = (way){is_naive ? "alltoallv-naive" : "alltoallv-dedup", run_alltoallv, close_alltoallv, s, false};
 }
 
@@ -383,26 +376,26 @@ static void close_allgather(way *w)
 
 void way_allgather(way *w, const load *l)
 {
-    allgather_way *s = must_alloc(1, sizeof(*s));
+    allgather_way *s = bench_alloc(1, sizeof(*s));
     s->row_bytes = tt_wire_row_bytes(l->wire, l->H);
     must_mpi(MPI_Type_contiguous((int)s->row_bytes, MPI_BYTE, &s->row));
     must_mpi(MPI_Type_contiguous((int)(2 * l->K), MPI_INT32_T, &s->choices));
     must_mpi(MPI_Type_commit(&s->row));
     must_mpi(MPI_Type_commit(&s->choices));
-    s->n = must_alloc((size_t)l->size, sizeof(int));
-    s->at = must_alloc((size_t)l->size, sizeof(int));
-    s->scatter = must_alloc((size_t)l->size, sizeof(int));
+    s->n = bench_alloc((size_t)l->size, sizeof(int));
+    s->at = bench_alloc((size_t)l->size, sizeof(int));
+    s->scatter = bench_alloc((size_t)l->size, sizeof(int));
     for (int r = 0; r < l->size; r++) {
         s->at[r] = (int)s->all_tokens;
         s->n[r] = (int)load_tokens(l, r);
         s->scatter[r] = (int)(s->n[r] * l->H);
         s->all_tokens += s->n[r];
     }
-    s->row_out = must_alloc((size_t)l->T, s->row_bytes);
-    s->row_in = must_alloc((size_t)s->all_tokens, s->row_bytes);
-    s->choice_out = must_alloc((size_t)(l->T * l->K), 2 * sizeof(int32_t));
-    s->choice_in = must_alloc((size_t)(s->all_tokens * l->K), 2 * sizeof(int32_t));
-    s->sum = must_alloc((size_t)(s->all_tokens * l->H), sizeof(float));
-    s->wide = must_alloc((size_t)l->H, sizeof(float));
+    s->row_out = bench_alloc((size_t)l->T, s->row_bytes);
+    s->row_in = bench_alloc((size_t)s->all_tokens, s->row_bytes);
+    s->choice_out = bench_alloc((size_t)(l->T * l->K), 2 * sizeof(int32_t));
+    s->choice_in = bench_alloc((size_t)(s->all_tokens * l->K), 2 * sizeof(int32_t));
+    s->sum = bench_alloc((size_t)(s->all_tokens * l->H), sizeof(float));
+    s->wide = bench_alloc((size_t)l->H, sizeof(float));
     *w = (way){"allgather", run_allgather, close_allgather, s, false};
 }

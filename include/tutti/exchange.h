@@ -67,7 +67,8 @@ TT_API tt_status tt_exchange_set_owners(tt_exchange *exchange, const tt_owner_ma
  * First waits for what the handle's last use still sends. MPI: not collective. Errors: TT_ERR_ARG (T above max_tokens, slot out of range), TT_ERR_STATE; those of
  * poll while it waits. */
 TT_API tt_status tt_exchange_prepare(tt_exchange *exchange, int handle, int64_t T, const int32_t *slot, const float *weight, tt_status mine);
-/* Sends the rows x[T][ldx] (rounded to the wire) on their way. x may change after return. Copies are spread over `compute` (NULL: caller alone).
+/* Sends the rows x[T][ldx] (rounded to the wire) on their way. x may change after return. Copies are spread over `compute` (NULL: caller alone), and with
+ * REDUCED so are the sums that poll makes: `compute` must live until combine_end, and poll must not be called from one of its tasks.
  * MPI: begins a collective over sources and owners, finish with combine_end. */
 TT_API tt_status tt_exchange_dispatch_begin(tt_exchange *exchange, int handle, const float *x, int64_t ldx, tt_stream *compute);
 
@@ -77,8 +78,11 @@ typedef struct tt_exchange_state {
     bool has_ready;     /* next_ready would yield something */
     bool all_returned;  /* every owner's results are back: combine_end will not wait */
 } tt_exchange_state;
-/* Advances and reports; never blocks. Errors: TT_ERR_TIMEOUT naming the peers that owe rows or results, TT_ERR_PEER, TT_ERR_PROTOCOL, TT_ERR_MPI. */
+/* Advances and reports; never waits (with REDUCED it sums what has been put). Errors: TT_ERR_TIMEOUT naming the peers that owe rows or results, TT_ERR_PEER, TT_ERR_PROTOCOL, TT_ERR_MPI. */
 TT_API tt_status tt_exchange_poll(tt_exchange *exchange, int handle, tt_exchange_state *state_out);
+
+/* The caller turns to other work: from here to the next poll of this handle is no waiting for anybody. */
+TT_API void tt_exchange_rest(tt_exchange *exchange, int handle);
 
 /* Rows of one local slot from one source that have landed. Pointers are valid until push of the same rows. */
 typedef struct tt_exchange_rows {

@@ -58,6 +58,8 @@ TT_API void tt_moe_destroy(tt_moe **moe);
 /* Dense layer: y[T][H] = ffn(x[T][H]) on all TP ranks. MPI: collective on the TP group. */
 TT_API tt_status tt_moe_dense(tt_moe *moe, int64_t layer, int64_t T, const float *x, float *y);
 
+/* A step begins: what tt_moe_experts_touched counts each expert once in. */
+TT_API void tt_moe_new_step(tt_moe *moe);
 /* MoE layer, split phase. begin routes this rank's dealt rows x[T][H] (T = 0 on a rank without rows) and sends them on their way; end does the layer's work
  * piece by piece as rows come, waits, sums, and writes y[T][H]. While it would wait it does what there is to do for `other`, a second handle in flight
  * (-1: none). Handles end in the order in which they began. x must stay until end. MPI: begin/end of a collective on the world. Errors: TT_ERR_NUMERIC (NaN in routing: carried to all), exchange errors. */

@@ -173,11 +173,12 @@ tt_status tti_cli_ranks_json(const tt_model *model, const tt_layout *layout, jso
 json_t *tti_cli_layout_json(const tt_layout *layout)
 {
     return json_pack(
-        "{s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:I, s:I, s:I, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "ranks",
+        "{s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:I, s:I, s:I, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "ranks",
         layout->n_ranks, "nodes", layout->n_nodes, "dp", layout->dp, "tp", layout->tp, "ep",
         layout->n_groups * layout->etp, "etp", layout->etp, "context", (json_int_t)layout->context,
         "max_batch", (json_int_t)layout->max_batch, "prefill_chunk",
         (json_int_t)layout->prefill_chunk, "overlap_rows", (json_int_t)layout->overlap_rows, "weights", tt_weights_name(layout->weights), "act", tt_act_name(layout->act),
-        "wire", tt_wire_name(layout->wire), "wire_back", tt_wire_name(layout->wire_back), "kv", tt_kv_format_name(layout->kv),
+        "wire", tt_wire_name(layout->wire), "wire_back", tt_wire_name(layout->wire_back), "exchange",
+        layout->route == TT_ROUTE_NODE ? "node" : "direct", "combine", layout->combine == TT_COMBINE_REDUCED ? "reduced" : "exact", "kv", tt_kv_format_name(layout->kv),
         "replicate", tt_replicate_name(layout->replicate), "kernels", ttk_set_name(), "why", layout->why);
 }

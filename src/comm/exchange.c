@@ -1,7 +1,8 @@
 /* exchange.c - life of an exchange: parameters that all ranks must share, one window part per source, buffers for far peers.
  *
  * Everything is sized for the worst case (all tokens of all sources to one owner), because a full buffer in the middle of a step
- * has no good answer. Buffers for messages are reserved address space; pages that no message reaches are never touched. */
+ * has no good answer. Buffers of this rank alone are reserved address space, of which pages that no message reaches are never touched; windows, and so
+ * the intakes of exchanges by node, are memory from the start (window.c). */
 #include "exchange_internal.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,6 +59,10 @@ void tti_exchange_measure(const tt_exchange_params *params, const tti_paths *pat
         put_all += put;
         put_widest = put > put_widest ? put : put_widest;
     }
+    if (is_reduced) { /* a row of sums for each message that a token goes out with */
+        const size_t most = (size_t)params->K * (size_t)width;
+        back += tokens * (most < owners ? most : owners) * l.back_row_bytes;
+    }
     l.handle_bytes = l.back + tti_align(back);
 
     /* One owner gets at most one entry per choice, all owners of a node at most all entries. */
@@ -86,16 +91,6 @@ static int n_handles_of(const tt_exchange_params *params)
     return params->n_handles == 0 ? DEFAULT_HANDLES : params->n_handles;
 }
 
-static int find_rank(const int *list, int n, int rank)
-{
-    for (int i = 0; i < n; i++) {
-        if (list[i] == rank) {
-            return i;
-        }
-    }
-    return -1;
-}
-
 uint64_t tt_exchange_memory_bytes(const tt_exchange_params *params, const int *node_of_rank,
                                   int n_ranks, int rank)
 {
@@ -110,7 +105,7 @@ uint64_t tt_exchange_memory_bytes(const tt_exchange_params *params, const int *n
     }
     tti_exchange_layout l;
     tti_exchange_measure(&p, &paths, &l);
-    const bool is_source = find_rank(p.source, p.n_sources, rank) >= 0;
+    const bool is_source = tti_find_rank(p.source, p.n_sources, rank) >= 0;
     uint64_t per_handle = is_source ? l.handle_bytes + (paths.n_lanes ? l.pool_bytes : 0) : 0;
     per_handle += (uint64_t)paths.n_intakes * l.intake_bytes;
     tti_paths_free(&paths);
@@ -364,7 +359,7 @@ static tt_status find_paths(tt_exchange *x, const tt_exchange_params *params)
     }
     for (int m = 0; m < x->paths.n_mates; m++) {
         const int rank = x->owner[x->paths.owner_at[x->paths.mate_first + m]];
-        x->rail_offset[m] = find_rank(x->source, x->n_sources, rank) >= 0 ? source_bytes(x) : 0;
+        x->rail_offset[m] = tti_find_rank(x->source, x->n_sources, rank) >= 0 ? source_bytes(x) : 0;
     }
     if (own_intake_bytes(x) > 0) {
         void *data = NULL;
@@ -404,8 +399,8 @@ static tt_status copy_params(tt_exchange *x, const tt_exchange_params *p)
         x->part_bytes[w] = tt_wire_row_bytes(p->wire_back, x->back_columns[w + 1] - x->back_columns[w]);
         x->near_stride[w] = tti_align(x->part_bytes[w]);
     }
-    x->source_id = find_rank(x->source, x->n_sources, world->rank);
-    x->owner_id = find_rank(x->owner, x->n_owners, world->rank);
+    x->source_id = tti_find_rank(x->source, x->n_sources, world->rank);
+    x->owner_id = tti_find_rank(x->owner, x->n_owners, world->rank);
     TT_TRY(find_paths(x, p));
     for (int i = 0; i < x->n_handles; i++) {
         x->handle[i].x = x;

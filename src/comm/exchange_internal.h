@@ -99,6 +99,8 @@ typedef struct tti_paths {
 /* Pure. Errors: TT_ERR_NOMEM. */
 tt_status tti_paths_make(const tt_exchange_params *params, const int *node_of_rank, int rank, tti_paths *paths_out);
 void tti_paths_free(tti_paths *paths);
+/* The place of a rank in a list; -1 if it is not there. */
+int tti_find_rank(const int *list, int n, int rank);
 
 /* ---- messages between nodes ---- */
 typedef struct tti_wire_header {
@@ -349,6 +351,17 @@ static inline tti_return *tti_intake_returns(unsigned char *intake)
     return (tti_return *)(intake + sizeof(tti_gate));
 }
 
+/* Whether all owners that an intake serves have raised `seq` (their results are put), or `summed`, to this use. */
+static inline bool tti_all_raised(const tt_exchange *x, unsigned char *intake, uint64_t use, bool summed)
+{
+    const tti_return *ret = tti_intake_returns(intake);
+    bool all = true;
+    for (int m = 0; m < x->paths.n_mates && all; m++) {
+        all = atomic_load_explicit(summed ? &ret[m].summed : &ret[m].seq, memory_order_acquire) == use;
+    }
+    return all;
+}
+
 /* Finds the handle; TT_ERR_ARG or TT_ERR_STATE. */
 tt_status tti_handle_find(tt_exchange *x, int handle, tti_handle_stage stage, tti_handle **h_out);
 /* Offsets and sizes for these parameters on a rank with these paths. */
@@ -380,9 +393,11 @@ tt_status tti_wire_returned(tt_exchange *x, tti_handle *h, const tti_lane *lane,
 
 /* exchange_sums.c */
 /* Sums this owner's share of the rows of far sources whose results are all put. */
-void tti_wire_sum(tt_exchange *x, tti_handle *h);
+void tti_sums_make(tt_exchange *x, tti_handle *h);
+/* Marks owners of this node whose results this one waits for, to sum its share. */
+void tti_sums_owing(const tt_exchange *x, const tti_handle *h, bool *owes);
 /* Adds what other nodes have summed for tokens [begin, end). */
-void tti_wire_add_sums(const tt_exchange *x, const tti_handle *h, float *y, int64_t ldy, int64_t begin, int64_t end);
+void tti_sums_add(const tt_exchange *x, const tti_handle *h, float *y, int64_t ldy, int64_t begin, int64_t end);
 
 /* exchange_rows.c */
 /* Notes what has arrived and returned. */

@@ -95,7 +95,7 @@ static void find_intakes(const tt_exchange_params *p, const int *node_of_rank, i
     }
 }
 
-static int find_rank(const int *list, int n, int rank)
+int tti_find_rank(const int *list, int n, int rank)
 {
     for (int i = 0; i < n; i++) {
         if (list[i] == rank) {
@@ -121,7 +121,7 @@ static tt_status fill(const tt_exchange_params *p, const int *node_of_rank, int 
     paths->lane = calloc((size_t)p->n_owners, sizeof(*paths->lane));
     TT_CHECK(paths->lane, TT_ERR_NOMEM, "no memory for paths to %d owners", p->n_owners);
     TT_TRY(order_owners(p, node_of_rank, paths));
-    const int source_id = find_rank(p->source, p->n_sources, rank), owner_id = find_rank(p->owner, p->n_owners, rank);
+    const int source_id = tti_find_rank(p->source, p->n_sources, rank), owner_id = tti_find_rank(p->owner, p->n_owners, rank);
     if (source_id >= 0) {
         find_lanes(p, node_of_rank, source_id, paths);
     }

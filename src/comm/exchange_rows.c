@@ -262,7 +262,7 @@ tt_status tti_exchange_observe(tt_exchange *x, tti_handle *h)
     }
     if (x->is_reduced && x->owner_id >= 0) {
         const int n_summed = h->n_summed;
-        tti_wire_sum(x, h);
+        tti_sums_make(x, h);
         is_news = is_news || h->n_summed > n_summed;
     }
     if (is_news) {
@@ -287,6 +287,7 @@ static void owing_exchange(void *arg, bool *owes)
         owes[lane >= 0 ? h->lane[lane].rank : x->owner[o]] = true;
     }
     tti_wire_owing_mates(x, h, owes);
+    tti_sums_owing(x, h, owes);
 }
 
 static bool has_ready(tti_handle *h)
@@ -349,6 +350,15 @@ tt_status tt_exchange_poll(tt_exchange *exchange, int handle, tt_exchange_state 
     state_out->has_ready = has_ready(h);
     state_out->all_returned = is_over(h);
     return TT_OK;
+}
+
+void tt_exchange_rest(tt_exchange *exchange, int handle)
+{
+    tti_handle *h = NULL;
+    if (tti_handle_find(exchange, handle, TTI_HANDLE_FLYING, &h) == TT_OK) {
+        tti_wait_end(exchange->world, &h->wait);
+        h->idle_since_ns = 0;
+    }
 }
 
 /* ---- rows and results ---- */
@@ -462,7 +472,7 @@ static void sum_rows(void *arg, int thread_id, int n_threads)
         }
     }
     if (task->x->is_reduced) {
-        tti_wire_add_sums(task->x, task->h, task->y, task->ldy, begin, end);
+        tti_sums_add(task->x, task->h, task->y, task->ldy, begin, end);
     }
 }
 

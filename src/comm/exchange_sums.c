@@ -8,13 +8,13 @@
 
 enum { SUM_COLUMNS = 8 * TT_WIRE_GROUP }; /* at a time: 1 KiB, which stays in L1 */
 
-typedef struct sum_rows {
+typedef struct share_task {
     const tt_exchange *x;
     const tti_handle *h;
     const unsigned char *put;
     unsigned char *results;
     int64_t begin, end; /* rows */
-} sum_rows;
+} share_task;
 
 /* Results of each row in the order of entries, that is of owners and their slots. */
 static void list_rows(const tt_exchange *x, tti_handle *h, const unsigned char *message, const tti_wire_header *header)
@@ -48,7 +48,7 @@ static void list_rows(const tt_exchange *x, tti_handle *h, const unsigned char *
 
 static void sum_share(void *arg, int thread_id, int n_threads)
 {
-    const sum_rows *task = arg;
+    const share_task *task = arg;
     const tt_exchange *x = task->x;
     float sum[SUM_COLUMNS];
     int64_t begin = 0, end = 0;
@@ -72,30 +72,38 @@ static void sum_share(void *arg, int thread_id, int n_threads)
     }
 }
 
-/* All owners that the intake serves have put their results. */
-static bool all_put(const tt_exchange *x, const tti_handle *h, unsigned char *intake)
+/* The intake of a source whose rows are here and whose results this owner has still to sum; NULL if there is none. */
+static unsigned char *unsummed_intake(const tt_exchange *x, const tti_handle *h, int source_id)
 {
-    const tti_return *ret = tti_intake_returns(intake);
-    bool all = true;
-    for (int m = 0; m < x->paths.n_mates && all; m++) {
-        all = atomic_load_explicit(&ret[m].seq, memory_order_acquire) == h->use;
-    }
-    return all;
+    const tti_arrival *a = &h->arrival[source_id];
+    return x->paths.rail[source_id] >= 0 && a->has_arrived && !a->is_summed ? tti_intake_part(x, source_id, h->id) : NULL;
 }
 
-void tti_wire_sum(tt_exchange *x, tti_handle *h)
+void tti_sums_owing(const tt_exchange *x, const tti_handle *h, bool *owes)
+{
+    for (int s = 0; s < x->n_sources && x->is_reduced && x->owner_id >= 0; s++) {
+        unsigned char *intake = unsummed_intake(x, h, s);
+        for (int m = 0; m < x->paths.n_mates && intake; m++) {
+            const int owner_id = x->paths.owner_at[x->paths.mate_first + m];
+            const bool has_put = atomic_load_explicit(&tti_intake_returns(intake)[m].seq, memory_order_acquire) == h->use;
+            owes[x->owner[owner_id]] = owes[x->owner[owner_id]] || (!has_put && owner_id != x->owner_id);
+        }
+    }
+}
+
+void tti_sums_make(tt_exchange *x, tti_handle *h)
 {
     for (int s = 0; s < x->n_sources && h->n_summed < x->n_far_sources; s++) {
         tti_arrival *a = &h->arrival[s];
-        unsigned char *intake = x->paths.rail[s] >= 0 && a->has_arrived && !a->is_summed ? tti_intake_part(x, s, h->id) : NULL;
-        if (!intake || !all_put(x, h, intake)) {
+        unsigned char *intake = unsummed_intake(x, h, s);
+        if (!intake || !tti_all_raised(x, intake, h->use, false)) {
             continue;
         }
         const unsigned char *message = intake + x->layout.message;
         const int mate = x->paths.position[x->owner_id] - x->paths.mate_first;
         tti_wire_header header;
         memcpy(&header, message, sizeof(header));
-        sum_rows task = {.x = x, .h = h, .put = intake + x->layout.put, .results = intake + x->layout.results};
+        share_task task = {.x = x, .h = h, .put = intake + x->layout.put, .results = intake + x->layout.results};
         tt_split(header.n_rows, x->paths.n_mates, mate, &task.begin, &task.end);
         list_rows(x, h, message, &header);
         if (h->compute && (task.end - task.begin) * x->H >= TTI_SMALL_FLOATS) {
@@ -125,7 +133,7 @@ static int64_t first_row(const tti_handle *h, const tti_lane *lane, int64_t t)
     return low;
 }
 
-void tti_wire_add_sums(const tt_exchange *x, const tti_handle *h, float *y, int64_t ldy, int64_t begin, int64_t end)
+void tti_sums_add(const tt_exchange *x, const tti_handle *h, float *y, int64_t ldy, int64_t begin, int64_t end)
 {
     float wide[SUM_COLUMNS];
     const unsigned char *back = tti_handle_part(x, x->world->rank, h->id) + x->layout.back;

@@ -1,4 +1,5 @@
-/* exchange_wire.c - rows and results between nodes: one message per pair of ranks and direction, counts in the header.
+/* exchange_wire.c - rows and results between nodes: one message per direction and pair of a source and a rail (an owner, or one for a whole node),
+ * counts in the header.
  *
  * A message of rows lands in a buffer for which a receive of the greatest size is always posted (persistent), so nobody needs to know
  * counts beforehand and nothing arrives unexpected. Messages longer than a piece are cut; the first piece tells how many
@@ -215,6 +216,9 @@ static tt_status open_gate(tt_exchange *x, tti_handle *h, tti_intake *in)
     tti_wire_header header;
     tti_wire_part end = {0};
     memcpy(&header, message_of(x, in), sizeof(header));
+    if (header.seq != in->seq + 1) { /* every use has a message from every far source */
+        return protocol_error(x, h, in->rank, "use", header.seq, in->seq + 1);
+    }
     if (header.status == TT_OK) {
         if (header.n_owners != x->paths.n_mates) {
             return protocol_error(x, h, in->rank, "number of owners", (uint64_t)(uint32_t)header.n_owners, (uint64_t)x->paths.n_mates);
@@ -236,12 +240,7 @@ static tt_status open_gate(tt_exchange *x, tti_handle *h, tti_intake *in)
 
 static bool all_returned(const tt_exchange *x, const tti_intake *in)
 {
-    const tti_return *ret = tti_intake_returns(in->part);
-    bool all = true;
-    for (int m = 0; m < x->paths.n_mates && all; m++) {
-        all = atomic_load_explicit(x->is_reduced ? &ret[m].summed : &ret[m].seq, memory_order_acquire) == in->seq;
-    }
-    return all;
+    return tti_all_raised(x, in->part, in->seq, x->is_reduced);
 }
 
 /* What goes back for a message of rows, but for the header. */
@@ -401,7 +400,7 @@ void tti_wire_owing_mates(const tt_exchange *x, const tti_handle *h, bool *owes)
         const bool is_open = atomic_load_explicit(&((const tti_gate *)in->part)->seq, memory_order_acquire) == h->use;
         for (int m = 0; m < x->paths.n_mates && is_open; m++) {
             const int owner_id = x->paths.owner_at[x->paths.mate_first + m];
-            const bool has_returned = atomic_load_explicit(&ret[m].seq, memory_order_acquire) == h->use;
+            const bool has_returned = atomic_load_explicit(x->is_reduced ? &ret[m].summed : &ret[m].seq, memory_order_acquire) == h->use;
             owes[x->owner[owner_id]] = owes[x->owner[owner_id]] || (!has_returned && owner_id != x->owner_id);
         }
     }

@@ -152,7 +152,9 @@ static tt_status run_step(tt_engine *engine, int64_t agreed_rows, tt_output_fn *
                 (uint64_t)part->n_rows;
         }
         tti_schedule_commit(schedule, engine->head_token, engine->kv, engine->arch->V);
-        engine->trunk_bytes_read += tt_attention_weight_bytes(engine->attention);
+        for (int i = 0; i < schedule->n_parts; i++) { /* each part reads all weights */
+            engine->trunk_bytes_read += schedule->part[i].batch.T > 0 ? tt_attention_weight_bytes(engine->attention) : 0;
+        }
     }
     return TT_OK;
 }

@@ -2,7 +2,7 @@
  * owns nothing there, one without attention has nothing else to do. Layouts are values in it, not copies of it.
  *
  * A batch goes through the layers in one part or in two. With two, the exchange of each flies while the other attends, and while one waits the other's
- * experts run: two batches side by side, or the halves of a prompt one behind the other. All ranks cut alike, so handles are taken in the same order
+ * experts run (not if ranks share experts: they would have to choose alike): two batches side by side, or the halves of a prompt one behind the other. All ranks cut alike, so handles are taken in the same order
  * everywhere. A row's bits do not depend on its part. */
 #include "engine_internal.h"
 #include "tutti/trace.h"
@@ -105,6 +105,7 @@ tt_status engine_forward(tt_engine *engine, tt_status mine)
     tti_schedule *schedule = &engine->schedule;
     const int n_parts = schedule->n_parts;
     const int64_t L = engine->arch->L;
+    tt_moe_new_step(engine->moe);
     if (schedule->batch.T > 0) {
         tti_trunk_embed(engine, schedule->row_token, schedule->batch.T, engine->x);
     }

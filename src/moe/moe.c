@@ -104,6 +104,11 @@ static tt_status route(tt_moe *moe, int64_t layer, int64_t T, const float *x)
 
 /* ---- one MoE layer ---- */
 
+void tt_moe_new_step(tt_moe *moe)
+{
+    moe->n_steps++;
+}
+
 tt_status tt_moe_begin(tt_moe *moe, int handle, int64_t layer, int64_t T, const float *x,
                        tt_status mine)
 {
@@ -115,7 +120,6 @@ tt_status tt_moe_begin(tt_moe *moe, int handle, int64_t layer, int64_t T, const 
     /* A rank that failed still takes part: its peers learn of it from the headers. */
     int64_t T_sent = mine == TT_OK ? T : 0;
     flight->active = true;
-    flight->use = ++moe->n_uses;
     flight->layer = layer;
     flight->T = T_sent;
     flight->x = x;
@@ -209,6 +213,9 @@ tt_status tt_moe_end(tt_moe *moe, int handle, int other, float *y)
         }
     }
     end_waiting(moe);
+    if (other >= 0) {
+        tt_exchange_rest(moe->exchange, other);
+    }
     tt_span span = tt_span_begin(TT_PHASE_COMBINE, "combine");
     TT_TRY(tt_exchange_combine_end(moe->exchange, handle, y, moe->H, moe->compute));
     if (flight->T > 0 && moe->layer[flight->layer].shared.F > 0) {

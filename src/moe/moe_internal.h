@@ -29,7 +29,6 @@ enum { TTI_SHARED_PIECES = 4 }; /* per half; guessed: fine enough to notice arri
 typedef struct tti_moe_flight {
     bool active;
     int64_t layer, T;
-    uint64_t use;        /* number of this use among all */
     const float *x;      /* x[T][H] */
     float *shared_inner; /* [max_tokens][F_shared]: activations of the shared expert */
     float *shared_up;    /* work of the same shape */
@@ -90,8 +89,8 @@ struct tt_moe {
     float *job_y;      /* [job_rows][H part] */
 
     uint64_t *load_count; /* [L][n_slots] */
-    uint64_t *touched_in; /* [L][n_slots]: the last use of a handle that had rows for it */
-    uint64_t n_uses;      /* of handles, by tt_moe_begin */
+    uint64_t *touched_in; /* [L][n_slots]: the last step that had rows for it */
+    uint64_t n_steps;
     uint64_t experts_touched;
     uint64_t bytes_read;
     tt_arena arena;    /* all float work buffers above */

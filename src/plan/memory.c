@@ -448,6 +448,9 @@ static uint64_t exchange_bytes(const view *v)
         int64_t copies = n_entries < n_lanes ? n_entries : n_lanes;
         row_bytes = tti_plan_add(window, tti_plan_mul(out, (uint64_t)copies));
         row_bytes = tti_plan_add(row_bytes, n_lanes > 0 ? entries : 0);
+        if (layout->combine == TT_COMBINE_REDUCED) { /* a row of sums for each message that a token goes out with */
+            row_bytes = tti_plan_add(row_bytes, tti_plan_area(n_entries < n_owners ? n_entries : n_owners, (int64_t)tt_wire_row_bytes(layout->wire_back, a->H)));
+        }
         peer_bytes = tti_plan_area(1 + n_owners + n_lanes, PEER_BYTES);
     }
     if (v->role->group_id >= 0) {

@@ -12,6 +12,8 @@
 #include "tutti/plan.h"
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 #include "plan_internal.h"
 
 enum {
@@ -59,59 +61,52 @@ static double missed_share(const tt_arch *arch, double e)
     return share;
 }
 
-/* What a source on this node sends for a row: messages, rows and choices that go to other nodes. */
+/* What a source sends for a row: messages, rows and choices that go to other nodes. */
 typedef struct far_traffic {
     double messages, copies, choices;
 } far_traffic;
 
-static far_traffic traffic_from(const tt_arch *arch, const tt_layout *layout, int node)
+/* From the node that sends most. groups_on[n_nodes]: work. */
+static far_traffic most_traffic(const tt_arch *arch, const tt_layout *layout, int *groups_on)
 {
-    far_traffic far = {0};
     const double per_group = (double)arch->E / (double)layout->n_groups;
+    far_traffic most = {0};
+    memset(groups_on, 0, (size_t)layout->n_nodes * sizeof(*groups_on));
     for (int g = 0; g < layout->n_groups; g++) {
-        const int there = layout->role[layout->expert_rank[g * layout->etp]].node;
-        int n_together = 0;
-        bool is_first = true;
-        for (int other = 0; other < layout->n_groups && layout->route == TT_ROUTE_NODE; other++) {
-            const bool is_same = layout->role[layout->expert_rank[other * layout->etp]].node == there;
-            n_together += is_same;
-            is_first = is_first && (other >= g || !is_same);
-        }
-        if (there == node) {
-            continue;
-        }
-        far.choices += (double)arch->K / (double)layout->n_groups;
-        if (layout->route == TT_ROUTE_DIRECT) {
-            far.messages += layout->etp;
-            far.copies += (double)layout->etp * (1.0 - missed_share(arch, per_group));
-        } else if (is_first) {
-            far.messages += 1.0;
-            far.copies += 1.0 - missed_share(arch, per_group * n_together);
-        }
+        groups_on[layout->role[layout->expert_rank[g * layout->etp]].node]++;
     }
-    return far;
+    int last_node = -1;
+    for (int i = 0; i < layout->dp * layout->tp; i++) {
+        const int here = layout->role[layout->attention_rank[i]].node;
+        far_traffic far = {0};
+        for (int node = 0; node < layout->n_nodes && here != last_node; node++) {
+            const double n = groups_on[node];
+            if (node == here || n == 0.0) {
+                continue;
+            }
+            far.choices += (double)arch->K * n / (double)layout->n_groups;
+            if (layout->route == TT_ROUTE_DIRECT) {
+                far.messages += n * layout->etp;
+                far.copies += n * layout->etp * (1.0 - missed_share(arch, per_group));
+            } else {
+                far.messages += 1.0;
+                far.copies += 1.0 - missed_share(arch, per_group * n);
+            }
+        }
+        last_node = here;
+        most = far.copies + far.choices > most.copies + most.choices ? far : most;
+    }
+    return most;
 }
 
 /* Seconds that the exchange of one MoE layer takes on the rank with most to send to other nodes; choices fall on experts uniformly. */
-static double exchange_seconds(const tt_arch *arch, const tt_layout *layout, const tt_rates *rates, int64_t rows)
+static double exchange_seconds(const tt_arch *arch, const tt_layout *layout, const tt_rates *rates, const far_traffic *far, int64_t rows)
 {
-    double worst = 0.0;
-    int last_node = -1;
-    for (int i = 0; i < layout->dp * layout->tp; i++) {
-        const int node = layout->role[layout->attention_rank[i]].node;
-        if (node == last_node) {
-            continue;
-        }
-        last_node = node;
-        const far_traffic far = traffic_from(arch, layout, node);
-        const double results = layout->combine == TT_COMBINE_REDUCED ? far.copies : far.choices;
-        const double bytes = (double)rows * (far.copies * (double)tt_wire_row_bytes(layout->wire, arch->H) +
-                                             results * (double)tt_wire_row_bytes(layout->wire_back, arch->H));
-        const double latency = far.messages > 0.0 ? rates->link_latency_s : rates->window_latency_s;
-        const double seconds = CROSSINGS_PER_MOE_LAYER * latency + bytes / rates->link_bytes_per_s;
-        worst = seconds > worst ? seconds : worst;
-    }
-    return worst;
+    const double results = layout->combine == TT_COMBINE_REDUCED ? far->copies : far->choices;
+    const double bytes = (double)rows * (far->copies * (double)tt_wire_row_bytes(layout->wire, arch->H) +
+                                         results * (double)tt_wire_row_bytes(layout->wire_back, arch->H));
+    const double latency = far->messages > 0.0 ? rates->link_latency_s : rates->window_latency_s;
+    return CROSSINGS_PER_MOE_LAYER * latency + bytes / rates->link_bytes_per_s;
 }
 
 /* Seconds of one gather of rows[n_rows][H] inside a TP group. */
@@ -199,8 +194,14 @@ tt_status tt_plan_predict(const tt_model *model, const tt_layout *layout, const 
     if (layout->n_ranks > 1) {
         double gather_s = layout->tp == 1 ? 0.0
                                           : gather_seconds(arch, gather_latency(layout, rates), group_batch);
-        double moe_s =
-            layout->n_groups > 0 ? exchange_seconds(arch, layout, rates, rank_rows) : 0.0;
+        double moe_s = 0.0;
+        if (layout->n_groups > 0) {
+            int *groups_on = malloc((size_t)layout->n_nodes * sizeof(*groups_on));
+            TT_CHECK(groups_on, TT_ERR_NOMEM, "no memory for %d nodes", layout->n_nodes);
+            const far_traffic far = most_traffic(arch, layout, groups_on);
+            moe_s = exchange_seconds(arch, layout, rates, &far, rank_rows);
+            free(groups_on);
+        }
         for (int64_t layer = 0; layer < arch->L; layer++) {
             bool is_moe = arch->E > 0 && arch->layer[layer].is_moe;
             step_s += is_moe ? moe_s + GATHERS_PER_MOE_LAYER * gather_s
@@ -219,9 +220,12 @@ int64_t tt_plan_overlap_rows(const tt_model *model, const tt_layout *layout, con
     for (int64_t layer = 0; layer < arch->L; layer++) {
         n_moe += arch->E > 0 && arch->layer[layer].is_moe;
     }
-    if (layout->n_nodes == 1 || n_moe == 0.0) {
+    int *groups_on = n_moe > 0.0 && layout->n_nodes > 1 ? malloc((size_t)layout->n_nodes * sizeof(*groups_on)) : NULL;
+    if (!groups_on) {
         return 0;
     }
+    const far_traffic far = most_traffic(arch, layout, groups_on);
+    free(groups_on);
     for (int rank = 0; rank < layout->n_ranks; rank++) {
         dense = fmax(dense, (double)tti_plan_dense_bytes(model, layout, rank));
         experts = fmax(experts, (double)tti_plan_expert_bytes(model, layout, rank));
@@ -230,9 +234,10 @@ int64_t tt_plan_overlap_rows(const tt_model *model, const tt_layout *layout, con
         const int64_t half = rows / 2, rank_rows = (rows + layout->tp - 1) / layout->tp, rank_half = (half + layout->tp - 1) / layout->tp;
         const double share = touched_share(arch, rows * layout->dp), share_half = touched_share(arch, half * layout->dp);
         const double again = (dense + (2.0 * share_half - share) * experts) / rates->read_bytes_per_s;
-        const double work = (dense + share_half * experts) / rates->read_bytes_per_s / n_moe;
-        const double left = fmax(exchange_seconds(arch, layout, rates, rank_half) - work, 0.0);
-        if (n_moe * (exchange_seconds(arch, layout, rates, rank_rows) - 2.0 * left) > again) {
+        /* Where several ranks share an expert they must compute the same rows at once, so only attention hides an exchange. */
+        const double work = (dense + (layout->etp == 1 ? share_half * experts : 0.0)) / rates->read_bytes_per_s / n_moe;
+        const double left = fmax(exchange_seconds(arch, layout, rates, &far, rank_half) - work, 0.0);
+        if (n_moe * (exchange_seconds(arch, layout, rates, &far, rank_rows) - 2.0 * left) > again) {
             return rows;
         }
     }

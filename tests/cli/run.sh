@@ -19,6 +19,11 @@ one "$tutti" run "$model" -p 'The hwloc' -n 2 --kernels blas --threads 1
 check "says what it costs" err_has 'warning: .*kernels blas: results depend'
 check "and is named" err_has '^formats +.*kernels blas'
 
+name="what travels"
+ranks 3 env TUTTI_FAKE_NODES=0,0,1 "$tutti" run "$model" -p 'The hwloc' -n 2 --threads 1 --wire fp8 --wire-back int8 --combine reduced --overlap-rows 1
+check "the formats are named" err_has '^formats +.*wire fp8, back int8 as sums of each node .other bits'
+check "so is the way" err_has '^layout .*; rows to each other node once; steps of 1 rows and more in two parts'
+
 name="input"
 printf 'The hwloc' >"$work/in"
 one "$tutti" run "$model" -n 4 --json --quiet <"$work/in"

@@ -17,10 +17,11 @@ typedef enum wait_kind {
     WAIT_VOTE,
     WAIT_GATHER,
     WAIT_EXCHANGE,
+    WAIT_REDUCED,
     WAIT_KINDS
 } wait_kind;
 static const char *const wait_names[WAIT_KINDS] = {"barrier", "agree",  "bcast",   "recv",
-                                                   "vote",    "gather", "exchange"};
+                                                   "vote",    "gather", "exchange", "reduced"};
 
 typedef struct scenario {
     wait_kind kind;
@@ -34,7 +35,7 @@ static const double deadline_s = 2.0; /* a loaded machine must not look like a s
 
 typedef struct objects {
     tt_gather *gather;
-    tt_exchange *exchange;
+    tt_exchange *exchange, *reduced;
 } objects;
 
 static void make_objects(tt_world *world, objects *o)
@@ -55,6 +56,9 @@ static void make_objects(tt_world *world, objects *o)
     MUST(tt_gather_create(world, all, test_size, 4, &o->gather));
     MUST(tt_exchange_create(world, &p, &o->exchange));
     MUST(tt_exchange_set_owners(o->exchange, &(tt_owner_map){test_size, rank, local}, 1));
+    p.combine = TT_COMBINE_REDUCED;
+    MUST(tt_exchange_create(world, &p, &o->reduced));
+    MUST(tt_exchange_set_owners(o->reduced, &(tt_owner_map){test_size, rank, local}, 1));
 }
 
 static tt_status begin_use(tt_exchange *x, tt_status mine)
@@ -114,7 +118,7 @@ static tt_status one_wait(tt_world *world, const objects *o, const scenario *s)
         }
         return tt_gather_exec(o->gather, full, 4 * test_size, rect, TT_GATHER_ALL, NULL);
     default:
-        return use_exchange(o->exchange, TT_OK);
+        return use_exchange(s->kind == WAIT_REDUCED ? o->reduced : o->exchange, TT_OK);
     }
 }
 
@@ -122,6 +126,7 @@ static void destroy_objects(objects *o)
 {
     tt_gather_destroy(&o->gather);
     tt_exchange_destroy(&o->exchange);
+    tt_exchange_destroy(&o->reduced);
 }
 
 static tt_world *make_world(int split, tt_progress progress)
@@ -149,7 +154,7 @@ static void run_scenario(const scenario *s)
     MUST(tt_world_barrier(world));
     if (test_rank == s->victim) {
         if (s->inside) {
-            MUST(begin_use(o.exchange, TT_OK));
+            MUST(begin_use(s->kind == WAIT_REDUCED ? o.reduced : o.exchange, TT_OK));
         }
         if (s->stops) {
             raise(SIGSTOP); /* goes on when a survivor says so */
@@ -330,6 +335,8 @@ int main(int argc, char **argv)
         {WAIT_EXCHANGE, 0, 1, true, TT_PROGRESS_POLLED, true},
         {WAIT_EXCHANGE, 2, 3, true, TT_PROGRESS_POLLED, true},
         {WAIT_EXCHANGE, 2, 0, true, TT_PROGRESS_CALLER, true},
+        {WAIT_REDUCED, 2, 1, true, TT_PROGRESS_POLLED, true},
+        {WAIT_REDUCED, 2, 2, true, TT_PROGRESS_POLLED, false},
     };
     test_begin(&argc, &argv);
     ttk_init(tt_cpu_flags());
