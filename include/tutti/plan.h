@@ -68,6 +68,9 @@ typedef enum tt_combine {
 /* What AUTO means for owner[n_owners]; any other route as it is. */
 TT_API tt_route tt_route_choose(tt_route route, const int *owner, int n_owners, const int *node_of_rank);
 
+/* The smallest form of rows on their way that changes no bit: the one to which all experts round their rows anyway; else f32. */
+TT_API tt_wire tt_plan_lossless_wire(const tt_model *model, tt_weight_format weights, tt_act act);
+
 typedef struct tt_layout_params {
     int n_ranks;
     const int *node_of_rank; /* node_of_rank[n_ranks], nodes 0..; NULL: all on one node */

@@ -78,6 +78,11 @@ static tt_act act_of(const tti_cli_options *options, const tt_model *model)
     return options->act == 0 ? tt_load_default_act(model, (tt_weight_format)options->weights) : (tt_act)(options->act - 1);
 }
 
+static tt_wire wire_of(const tti_cli_options *options, const tt_model *model)
+{
+    return options->wire == 0 ? tt_plan_lossless_wire(model, (tt_weight_format)options->weights, act_of(options, model)) : (tt_wire)(options->wire - 1);
+}
+
 tt_layout_params tti_cli_layout_params(const tti_cli_options *options, const tt_model *model)
 {
     tt_layout_params params = {
@@ -92,7 +97,7 @@ tt_layout_params tti_cli_layout_params(const tti_cli_options *options, const tt_
         .kv_memory_bytes = options->kv_memory,
         .weights = (tt_weight_format)options->weights,
         .act = act_of(options, model),
-        .wire = (tt_wire)options->wire,
+        .wire = wire_of(options, model),
         .wire_back = (tt_wire)options->wire_back,
         .route = (tt_route)options->route,
         .combine = (tt_combine)options->combine,

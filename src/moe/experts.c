@@ -85,23 +85,30 @@ static void for_rows(expert_pass *pass, int thread_id, int n_threads, row_fn *fn
     }
 }
 
+/* int8 rows that came as int8 are taken as they are. */
+static bool take_act8(const tt_moe *moe, const tt_ffn *ffn, const tt_exchange_rows *group, int32_t i, int64_t row)
+{
+    const tt_act act = moe->layout->act;
+    if (act != TT_ACT_INT8 || group->weight || tt_linear_act(&ffn->gate, act) != act || tt_linear_act(&ffn->up, act) != act) {
+        return false;
+    }
+    const size_t stride = tt_rows_in(act, moe->job_rounded, moe->job_x, moe->H, moe->H).stride;
+    return tt_exchange_get_act8(moe->exchange, group, i, (unsigned char *)moe->job_rounded + (size_t)row * stride);
+}
+
 static void gather_row(expert_pass *pass, const tt_exchange_rows *group, int32_t i, int64_t row)
 {
-    float *x = pass->moe->job_x + row * pass->moe->H;
-    tt_exchange_get_row(pass->moe->exchange, group, i, x);
+    const tt_moe *moe = pass->moe;
+    float *x = moe->job_x + row * moe->H;
+    if (take_act8(moe, &pass->layer->slot[group->slot], group, i, row)) {
+        return;
+    }
+    tt_exchange_get_row(moe->exchange, group, i, x);
     /* The choice's own weight: other experts may have the same row with another. */
-    for (int64_t h = 0; group->weight && h < pass->moe->H; h++) {
+    for (int64_t h = 0; group->weight && h < moe->H; h++) {
         x[h] *= group->weight[i];
     }
-    const tt_act act = pass->moe->layout->act;
-    unsigned char *rounded = (unsigned char *)pass->moe->job_rounded;
-    const size_t stride = tt_rows_in(act, rounded, pass->moe->job_x, pass->moe->H, pass->moe->H).stride;
-    /* int8 rows that came as int8 are taken as they are: the bits of the other wires would be another rounding's. */
-    const bool is_done = act == TT_ACT_INT8 && !group->weight &&
-                         tt_exchange_get_act8(pass->moe->exchange, group, i, rounded + (size_t)row * stride);
-    if (!is_done) {
-        tt_rows_round_part(act, rounded, pass->moe->job_x, pass->moe->H, row, row + 1, pass->moe->H);
-    }
+    tt_rows_round_part(moe->layout->act, moe->job_rounded, moe->job_x, moe->H, row, row + 1, moe->H);
 }
 
 static void gather_part(void *arg, int thread_id, int n_threads)

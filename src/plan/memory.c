@@ -308,12 +308,6 @@ uint64_t tti_plan_expert_bytes(const tt_model *model, const tt_layout *layout, i
 
 /* ---- the rest ---- */
 
-const char *tt_wire_name(tt_wire wire)
-{
-    static const char *const names[TT_WIRE_COUNT] = {"f32", "bf16", "int8", "fp8"};
-    return names[wire];
-}
-
 const char *tt_kv_format_name(tt_kv_format kv)
 {
     static const char *const names[TT_KV_COUNT] = {"f32", "bf16", "int8"};
