@@ -272,7 +272,7 @@ static void print_way(const bench *b, const load *l, const way *w, samples *s, c
     for (int64_t i = 0; i < n; i++) {
         ratio[i] = total[i] / first[i];
     }
-    const double dispatch_us = 1e6 * median(dispatch, n), all_us = 1e6 * median(total, n), p95_us = 1e6 * total[(n - 1) * 95 / 100],
+    const double dispatch_us = 1e6 * median(dispatch, n), all_us = 1e6 * median(total, n), p95_us = 1e6 * total[(95 * n + 99) / 100 - 1],
                  most_us = 1e6 * total[n - 1], times = median(ratio, n);
     if (b->r.rank == 0 && b->s.json) {
         json_t *line = json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:s, s:f, s:f, s:f, s:f, s:f, s:I}", "record", "way", "load", load_names[l->kind], "tokens",

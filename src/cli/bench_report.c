@@ -251,10 +251,8 @@ static void print_heading(const tti_bench *b)
     tt_model_count_parameters(model, &total, &active);
     printf("model     %s: %lld layers, %.2f G parameters, %.2f G of them for a token\n", tt_model_path(model), (long long)a->L,
            (double)total / BYTES_PER_GB, (double)active / BYTES_PER_GB);
-    printf("formats   weights %s, act %s, kv %s; kernels %s (%s)\n",
-           layout->weights == TT_WEIGHTS_AUTO ? "as the checkpoint" : tt_weights_name(layout->weights), tt_act_name(layout->act),
-           tt_kv_format_name(layout->kv), ttk_set_name(), ttk.isa);
-    printf("layout    %s\n", layout->why);
+    tti_cli_print_layout(stdout, layout, 10);
+    printf("\n");
     printf("machine   %s; %d rank%s of %d thread%s\n", tt_cpu_name(), size, size == 1 ? "" : "s", threads, threads == 1 ? "" : "s");
     printf("limits    %.2f GB/s of reads (rank 0: sum %.2f, triad %.2f over %.0f MiB), %.1f GOP/s (%s)\n", sum_limits(b, false) / BYTES_PER_GB,
            l->sum_bytes_per_s / BYTES_PER_GB, l->triad_bytes_per_s / BYTES_PER_GB, (double)l->buffer_bytes / TTI_CLI_MIB,

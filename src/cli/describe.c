@@ -175,6 +175,22 @@ tt_status tti_cli_ranks_json(const tt_model *model, const tt_layout *layout, jso
     return TT_OK;
 }
 
+void tti_cli_print_layout(FILE *out, const tt_layout *layout, int width)
+{
+    fprintf(out, "%-*s%s", width, "layout", layout->why);
+    if (layout->n_nodes > 1 && layout->n_groups > 0) {
+        fprintf(out, "; rows to each other %s", layout->route == TT_ROUTE_NODE ? "node once" : "rank once");
+    }
+    if (layout->overlap_rows > 0) {
+        fprintf(out, "; steps of %lld rows and more in two parts", (long long)layout->overlap_rows);
+    }
+    fprintf(out, "\n%-*sweights %s, act %s, wire %s, back %s%s, kv %s; kernels %s (%s)", width, "formats",
+            layout->weights == TT_WEIGHTS_AUTO ? "as the checkpoint" : tt_weights_name(layout->weights), tt_act_name(layout->act),
+            tt_wire_name(layout->wire), tt_wire_name(layout->wire_back),
+            layout->combine == TT_COMBINE_REDUCED ? " as sums of each node (other bits on other layouts)" : "", tt_kv_format_name(layout->kv), ttk_set_name(),
+            ttk.isa);
+}
+
 json_t *tti_cli_layout_json(const tt_layout *layout)
 {
     return json_pack(

@@ -2,6 +2,7 @@
  * */
 #ifndef TTI_CLI_DESCRIBE_H
 #define TTI_CLI_DESCRIBE_H
+#include <stdio.h>
 #include <jansson.h>
 #include "cli.h"
 #include "tutti/model.h"
@@ -29,6 +30,8 @@ tt_status tti_cli_plan_settle(const tti_cli_options *options, const tt_model *mo
                               tt_layout *layout, char why[TT_STATUS_MESSAGE_BYTES]);
 /* [{"rank":..,"node":..,"dp_id":..,...,"memory":{..}},..]: a new reference. */
 tt_status tti_cli_ranks_json(const tt_model *model, const tt_layout *layout, json_t **json_out);
+/* Two lines that begin with "layout" and "formats", filled up to `width`; the second is not ended. */
+void tti_cli_print_layout(FILE *out, const tt_layout *layout, int width);
 /* {"ranks":..,"nodes":..,"dp":..,..., "why":..}: a new reference; NULL if there is no memory. Not
  * collective. */
 json_t *tti_cli_layout_json(const tt_layout *layout);

@@ -8,6 +8,7 @@
 #include "config.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include "describe.h"
 #include "phases.h"
 #include "session.h"
 #include "tutti/limits.h"
@@ -148,19 +149,8 @@ static void print_formats(const tti_cli_session *session, const tti_cli_work *w,
                           const rank_figures *of_rank)
 {
     const tt_layout *layout = session->layout;
-    fprintf(stderr, "layout   %s", layout->why);
-    if (layout->n_nodes > 1 && layout->n_groups > 0) {
-        fprintf(stderr, "; rows to each other %s", layout->route == TT_ROUTE_NODE ? "node once" : "rank once");
-    }
-    if (layout->overlap_rows > 0) {
-        fprintf(stderr, "; steps of %lld rows and more in two parts", (long long)layout->overlap_rows);
-    }
-    fputc('\n', stderr);
-    fprintf(stderr, "formats  weights %s, act %s, wire %s, back %s%s, kv %s; kernels %s (%s), %lld thread%s a rank\n",
-            layout->weights == TT_WEIGHTS_AUTO ? "as the checkpoint" : tt_weights_name(layout->weights), tt_act_name(layout->act),
-            tt_wire_name(layout->wire), tt_wire_name(layout->wire_back),
-            layout->combine == TT_COMBINE_REDUCED ? " as sums of each node (other bits on other layouts)" : "", tt_kv_format_name(layout->kv), ttk_set_name(),
-            ttk.isa, (long long)of_rank[0].n_threads, plural(of_rank[0].n_threads));
+    tti_cli_print_layout(stderr, layout, 9);
+    fprintf(stderr, ", %lld thread%s a rank\n", (long long)of_rank[0].n_threads, plural(of_rank[0].n_threads));
     if (w->sampled) {
         fprintf(stderr, "seed     %lld\n", (long long)w->seed);
     }

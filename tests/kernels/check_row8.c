@@ -47,7 +47,7 @@ static bool block_is_right(ttk_row8_form form, const float *x, const float *back
         double bound = form == TTK_ROW8_INT8 ? largest / 127.0 * 0.501 : fmax(size / 16.0, power * 0x1p-10);
         bound = form == TTK_ROW8_FP8 && size > 448.0 * power ? fmax(bound, size - 448.0 * power) : bound;
         /* 127 times a scale that was rounded up may be beyond the largest float. */
-        const bool is_beyond = size > 0x1.ffff00p127 && isinf(back[i]);
+        const bool is_beyond = form == TTK_ROW8_INT8 && largest > 0x1.ffff00p127 && size > largest / 127.0 * 126.4 && isinf(back[i]);
         if (!is_beyond && fabs((double)x[i] - (double)back[i]) > bound + 0x1p-100) {
             return fault("row8: %g became %g of at most %g", (double)x[i], (double)back[i], largest);
         }
