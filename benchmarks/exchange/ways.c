@@ -12,38 +12,6 @@ static void must_mpi(int code)
     bench_must(code == MPI_SUCCESS ? TT_OK : TT_FAIL(TT_ERR_MPI, "a collective of MPI failed"));
 }
 
-static void to_wire(tt_wire wire, void *to, const float *from, int64_t n)
-{
-    switch (wire) {
-    case TT_WIRE_BF16:
-        ttk.f32_to_bf16(to, from, n);
-        break;
-    case TT_WIRE_INT8:
-    case TT_WIRE_FP8:
-        ttk.row8(wire == TT_WIRE_FP8 ? TTK_ROW8_FP8 : TTK_ROW8_INT8, to, from, n);
-        break;
-    default:
-        memcpy(to, from, (size_t)n * sizeof(*from));
-        break;
-    }
-}
-
-static void from_wire(tt_wire wire, float *to, const void *from, int64_t n)
-{
-    switch (wire) {
-    case TT_WIRE_BF16:
-        ttk.bf16_to_f32(to, from, n);
-        break;
-    case TT_WIRE_INT8:
-    case TT_WIRE_FP8:
-        ttk.row8_f32(wire == TT_WIRE_FP8 ? TTK_ROW8_FP8 : TTK_ROW8_INT8, to, from, n);
-        break;
-    default:
-        memcpy(to, from, (size_t)n * sizeof(*to));
-        break;
-    }
-}
-
 /* In blocks of fixed length, which compilers turn into vectors: what is timed is not this. */
 static void expert(float *row, int64_t e, int64_t n)
 {
@@ -210,7 +178,7 @@ static void pack(alltoallv_way *s, const load *l)
                     s->entry_out[2 * entry] = e;
                     s->entry_out[2 * entry + 1] = row;
                     if (is_new) {
-                        to_wire(l->wire, s->row_out + (size_t)(s->rows_out.at[r] + row) * s->row_bytes, l->x + t * l->H, l->H);
+                        tt_wire_round(l->wire, s->row_out + (size_t)(s->rows_out.at[r] + row) * s->row_bytes, l->x + t * l->H, l->H);
                     }
                 }
                 s->entries_out.n[r]++;
@@ -244,9 +212,9 @@ static void run_alltoallv(way *w, const load *l, float *y, way_times *times)
     for (int r = 0; r < l->size; r++) {
         for (int i = s->entries_in.at[r]; i < s->entries_in.at[r] + s->entries_in.n[r]; i++) {
             const size_t row = (size_t)(s->rows_in.at[r] + s->entry_in[2 * i + 1]);
-            from_wire(l->wire, s->wide, s->row_in + row * s->row_bytes, l->H);
+            tt_wire_widen(l->wire, s->wide, s->row_in + row * s->row_bytes, l->H);
             expert(s->wide, s->entry_in[2 * i], l->H);
-            to_wire(l->wire_back, s->result_out + (size_t)i * s->result_bytes, s->wide, l->H);
+            tt_wire_round(l->wire_back, s->result_out + (size_t)i * s->result_bytes, s->wide, l->H);
         }
     }
     must_mpi(MPI_Alltoallv(s->result_out, s->entries_in.n, s->entries_in.at, s->result, s->result_in, s->entries_out.n, s->entries_out.at, s->result,
@@ -254,7 +222,7 @@ static void run_alltoallv(way *w, const load *l, float *y, way_times *times)
     for (int64_t t = 0; t < l->n; t++) {
         memset(y + t * l->H, 0, (size_t)l->H * sizeof(*y));
         for (int64_t k = 0; k < l->K; k++) {
-            from_wire(l->wire_back, s->wide, s->result_in + (size_t)s->entry_of[t * l->K + k] * s->result_bytes, l->H);
+            tt_wire_widen(l->wire_back, s->wide, s->result_in + (size_t)s->entry_of[t * l->K + k] * s->result_bytes, l->H);
             ttk.axpy_f32(y + t * l->H, l->weight[t * l->K + k], s->wide, l->H);
         }
     }
@@ -332,7 +300,7 @@ static void run_allgather(way *w, const load *l, float *y, way_times *times)
     const size_t K = (size_t)l->K;
     const double begin = MPI_Wtime();
     for (int64_t t = 0; t < l->n; t++) {
-        to_wire(l->wire, s->row_out + (size_t)t * s->row_bytes, l->x + t * l->H, l->H);
+        tt_wire_round(l->wire, s->row_out + (size_t)t * s->row_bytes, l->x + t * l->H, l->H);
         memcpy(s->choice_out + (size_t)t * 2 * K, l->slot + (size_t)t * K, K * sizeof(int32_t));
         memcpy(s->choice_out + (size_t)t * 2 * K + K, l->weight + (size_t)t * K, K * sizeof(float));
     }
@@ -347,7 +315,7 @@ static void run_allgather(way *w, const load *l, float *y, way_times *times)
             if (load_owner(l, e) == l->rank) {
                 float weight;
                 memcpy(&weight, &s->choice_in[(size_t)t * 2 * K + K + k], sizeof(weight));
-                from_wire(l->wire, s->wide, s->row_in + (size_t)t * s->row_bytes, l->H);
+                tt_wire_widen(l->wire, s->wide, s->row_in + (size_t)t * s->row_bytes, l->H);
                 expert(s->wide, e, l->H);
                 ttk.axpy_f32(sum, weight, s->wide, l->H);
             }

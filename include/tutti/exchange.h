@@ -50,6 +50,13 @@ typedef struct tt_owner_map {
     const int32_t *local; /* local[n_slots]: the number by which the owner knows the slot */
 } tt_owner_map;
 
+/* ---- forms of rows ---- MPI: none. Thread: any. */
+/* to[tt_wire_row_bytes(wire, n)] of x[n], and x[n] of such a row (f32, bf16 and fp8 exactly). A row may be taken in parts that begin at multiples of
+ * TT_WIRE_GROUP. */
+TT_API void tt_wire_round(tt_wire wire, void *to, const float *x, int64_t n);
+TT_API void tt_wire_widen(tt_wire wire, float *x, const void *row, int64_t n);
+
+/* ---- the exchange ---- */
 /* Allocates windows and buffers, posts receives; checks that all ranks pass equal parameters.
  * MPI: collective on the world. Errors are agreed: TT_ERR_MISMATCH, TT_ERR_NOMEM (also when the shared-memory file system is too small), TT_ERR_ARG. */
 TT_API tt_status tt_exchange_create(tt_world *world, const tt_exchange_params *params, tt_exchange **exchange_out);

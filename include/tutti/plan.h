@@ -37,20 +37,19 @@ typedef enum tt_wire {
 TT_API const char *tt_wire_name(tt_wire wire);
 typedef enum tt_kv_format { TT_KV_F32, TT_KV_BF16, TT_KV_INT8, TT_KV_COUNT } tt_kv_format;
 TT_API const char *tt_kv_format_name(tt_kv_format kv);
-enum { TT_WIRE_GROUP = 32 };
+enum { TT_WIRE_GROUP = TTK_ACT_GROUP };
 /* Bytes of a row of n elements. Its column c, a multiple of TT_WIRE_GROUP, begins at byte tt_wire_row_bytes(wire, c). */
 static inline size_t tt_wire_row_bytes(tt_wire wire, int64_t n)
 {
-    const size_t elements = (size_t)n, groups = (elements + TT_WIRE_GROUP - 1) / TT_WIRE_GROUP;
     switch (wire) {
     case TT_WIRE_BF16:
-        return elements * sizeof(tt_bf16);
+        return (size_t)n * sizeof(tt_bf16);
     case TT_WIRE_INT8:
-        return elements + groups * sizeof(float);
+        return ttk_row8_bytes(TTK_ROW8_INT8, n);
     case TT_WIRE_FP8:
-        return elements + groups;
+        return ttk_row8_bytes(TTK_ROW8_FP8, n);
     default:
-        return elements * sizeof(float);
+        return (size_t)n * sizeof(float);
     }
 }
 

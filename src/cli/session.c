@@ -71,12 +71,14 @@ static tt_status check_options_equal(tti_cli_session *session, const tt_layout_p
                                 sizeof(text));
 }
 
-/* What messages between nodes cost here; on one node nothing is asked. */
-static tt_status measure_rates(tt_world *world, tt_rates *rates_out)
+/* What messages between nodes cost here, if the layout leaves open what hangs on it; on one node nothing is measured. */
+static tt_status measure_rates(tt_world *world, const tt_layout *layout, tt_rates *rates_out)
 {
-    tt_link link;
+    tt_link link = {0};
     *rates_out = tt_rates_default();
-    TT_TRY(tt_world_measure_link(world, &link));
+    if (layout->overlap_rows < 0) {
+        TT_TRY(tt_world_measure_link(world, &link));
+    }
     if (link.bytes_per_s > 0.0) {
         rates_out->link_latency_s = link.latency_s;
         rates_out->link_bytes_per_s = link.bytes_per_s;
@@ -111,7 +113,7 @@ static tt_status settle_memory(tti_cli_session *session)
         }
         char why[TT_STATUS_MESSAGE_BYTES] = "";
         tt_rates rates;
-        status = measure_rates(world, &rates);
+        status = measure_rates(world, session->layout, &rates);
         if (status == TT_OK) {
             status = tt_world_agree(world, tt_plan_settle(session->model, session->layout, &rates, of_node, why, sizeof(why)));
         }

@@ -3,9 +3,7 @@
 #include <string.h>
 #include "ttk.h"
 
-_Static_assert((int)TT_WIRE_GROUP == (int)TTK_ACT_GROUP, "a group of the wire is one of the activation's");
-
-void tti_form_round(tt_wire wire, void *to, const float *x, int64_t n)
+void tt_wire_round(tt_wire wire, void *to, const float *x, int64_t n)
 {
     switch (wire) {
     case TT_WIRE_BF16:
@@ -23,7 +21,7 @@ void tti_form_round(tt_wire wire, void *to, const float *x, int64_t n)
     }
 }
 
-void tti_form_widen(tt_wire wire, float *x, const void *row, int64_t n)
+void tt_wire_widen(tt_wire wire, float *x, const void *row, int64_t n)
 {
     switch (wire) {
     case TT_WIRE_BF16:

@@ -306,11 +306,6 @@ static inline unsigned char *tti_handle_part(const tt_exchange *x, int source_ra
     return base + (size_t)handle * x->layout.handle_bytes;
 }
 
-/* ---- forms (exchange_form.c) ---- */
-/* to[tt_wire_row_bytes(wire, n)] of x[n]. A row may be rounded in parts that begin at multiples of TT_WIRE_GROUP. */
-void tti_form_round(tt_wire wire, void *to, const float *x, int64_t n);
-void tti_form_widen(tt_wire wire, float *x, const void *row, int64_t n);
-
 /* From one result to the next, where an owner of columns `part` puts those for far sources. */
 static inline size_t tti_far_stride(const tt_exchange *x, int part)
 {

@@ -45,7 +45,7 @@ static void round_rows(void *arg, int thread_id, int n_threads)
         if (!task->h->is_needed[t]) {
             continue;
         }
-        tti_form_round(x->wire, to, from, x->H);
+        tt_wire_round(x->wire, to, from, x->H);
     }
 }
 
@@ -389,7 +389,7 @@ void tt_exchange_get_row(const tt_exchange *exchange, const tt_exchange_rows *ro
 {
     const unsigned char *row =
         (const unsigned char *)rows->base + rows->row_bytes * (size_t)rows->index[i];
-    tti_form_widen(exchange->wire, dst, row, exchange->H);
+    tt_wire_widen(exchange->wire, dst, row, exchange->H);
 }
 
 bool tt_exchange_get_act8(const tt_exchange *exchange, const tt_exchange_rows *rows, int32_t i, void *act8)
@@ -407,7 +407,7 @@ void tt_exchange_put_result(tt_exchange *exchange, int handle, const tt_exchange
     const tti_arrival *a = &h->arrival[rows->source_id];
     unsigned char *to = a->back + ((size_t)rows->first + (size_t)i) * a->back_stride;
     TT_ASSERT(rows->first + i < a->n_entries);
-    tti_form_round(a->back_wire, to, y, h->part_columns);
+    tt_wire_round(a->back_wire, to, y, h->part_columns);
 }
 
 tt_status tt_exchange_push(tt_exchange *exchange, int handle, const tt_exchange_rows *rows)
@@ -454,7 +454,7 @@ static void sum_part(const sum_task *task, int64_t t, int part)
             }
             const unsigned char *result = task->back + at + tt_wire_row_bytes(x->wire_back, c - begin);
             if (x->wire_back != TT_WIRE_F32) {
-                tti_form_widen(x->wire_back, wide, result, n);
+                tt_wire_widen(x->wire_back, wide, result, n);
             }
             ttk.axpy_f32(y, h->weight[t * x->K + k], x->wire_back == TT_WIRE_F32 ? (const float *)(const void *)result : wide, n);
         }

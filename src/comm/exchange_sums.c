@@ -66,7 +66,7 @@ static void sum_share(void *arg, int thread_id, int n_threads)
                         ttk.axpy_f32(sum, entry->weight, (const float *)(task->put + entry->at) + (c - first), n);
                     }
                 }
-                tti_form_round(x->wire_back, to + tt_wire_row_bytes(x->wire_back, c - first), sum, n);
+                tt_wire_round(x->wire_back, to + tt_wire_row_bytes(x->wire_back, c - first), sum, n);
             }
         }
     }
@@ -146,7 +146,7 @@ void tti_sums_add(const tt_exchange *x, const tti_handle *h, float *y, int64_t l
                 const int64_t first = x->back_columns[w], last = x->back_columns[w + 1];
                 for (int64_t c = first; c < last; c += SUM_COLUMNS) {
                     const int64_t n = last - c < SUM_COLUMNS ? last - c : SUM_COLUMNS;
-                    tti_form_widen(x->wire_back, wide, row + tt_wire_row_bytes(x->wire_back, c - first), n);
+                    tt_wire_widen(x->wire_back, wide, row + tt_wire_row_bytes(x->wire_back, c - first), n);
                     ttk.add_f32(to + c, wide, n);
                 }
             }

@@ -2,8 +2,8 @@
  * owns nothing there, one without attention has nothing else to do. Layouts are values in it, not copies of it.
  *
  * A batch goes through the layers in one part or in two. With two, the exchange of each flies while the other attends, and while one waits the other's
- * experts run (not if ranks share experts: they would have to choose alike): two batches side by side, or the halves of a prompt one behind the other. All ranks cut alike, so handles are taken in the same order
- * everywhere. A row's bits do not depend on its part. */
+ * experts run (not if ranks share experts: they would have to choose alike): two batches side by side, or the halves of a prompt one behind the other. All
+ * ranks cut alike, so handles are taken in the same order everywhere. A row's bits do not depend on its part. */
 #include "engine_internal.h"
 #include "tutti/trace.h"
 

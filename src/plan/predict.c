@@ -13,7 +13,6 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 #include "plan_internal.h"
 
 enum {
@@ -66,12 +65,13 @@ typedef struct far_traffic {
     double messages, copies, choices;
 } far_traffic;
 
-/* From the node that sends most. groups_on[n_nodes]: work. */
-static far_traffic most_traffic(const tt_arch *arch, const tt_layout *layout, int *groups_on)
+/* From the node that sends most. */
+static tt_status most_traffic(const tt_arch *arch, const tt_layout *layout, far_traffic *most_out)
 {
     const double per_group = (double)arch->E / (double)layout->n_groups;
     far_traffic most = {0};
-    memset(groups_on, 0, (size_t)layout->n_nodes * sizeof(*groups_on));
+    int *groups_on = calloc((size_t)layout->n_nodes, sizeof(*groups_on));
+    TT_CHECK(groups_on, TT_ERR_NOMEM, "no memory for %d nodes", layout->n_nodes);
     for (int g = 0; g < layout->n_groups; g++) {
         groups_on[layout->role[layout->expert_rank[g * layout->etp]].node]++;
     }
@@ -96,7 +96,9 @@ static far_traffic most_traffic(const tt_arch *arch, const tt_layout *layout, in
         last_node = here;
         most = far.copies + far.choices > most.copies + most.choices ? far : most;
     }
-    return most;
+    free(groups_on);
+    *most_out = most;
+    return TT_OK;
 }
 
 /* Seconds that the exchange of one MoE layer takes on the rank with most to send to other nodes; choices fall on experts uniformly. */
@@ -196,11 +198,9 @@ tt_status tt_plan_predict(const tt_model *model, const tt_layout *layout, const 
                                           : gather_seconds(arch, gather_latency(layout, rates), group_batch);
         double moe_s = 0.0;
         if (layout->n_groups > 0) {
-            int *groups_on = malloc((size_t)layout->n_nodes * sizeof(*groups_on));
-            TT_CHECK(groups_on, TT_ERR_NOMEM, "no memory for %d nodes", layout->n_nodes);
-            const far_traffic far = most_traffic(arch, layout, groups_on);
+            far_traffic far;
+            TT_TRY(most_traffic(arch, layout, &far));
             moe_s = exchange_seconds(arch, layout, rates, &far, rank_rows);
-            free(groups_on);
         }
         for (int64_t layer = 0; layer < arch->L; layer++) {
             bool is_moe = arch->E > 0 && arch->layer[layer].is_moe;
@@ -220,12 +220,10 @@ int64_t tt_plan_overlap_rows(const tt_model *model, const tt_layout *layout, con
     for (int64_t layer = 0; layer < arch->L; layer++) {
         n_moe += arch->E > 0 && arch->layer[layer].is_moe;
     }
-    int *groups_on = n_moe > 0.0 && layout->n_nodes > 1 ? malloc((size_t)layout->n_nodes * sizeof(*groups_on)) : NULL;
-    if (!groups_on) {
+    far_traffic far;
+    if (n_moe == 0.0 || layout->n_nodes == 1 || most_traffic(arch, layout, &far) != TT_OK) {
         return 0;
     }
-    const far_traffic far = most_traffic(arch, layout, groups_on);
-    free(groups_on);
     for (int rank = 0; rank < layout->n_ranks; rank++) {
         dense = fmax(dense, (double)tti_plan_dense_bytes(model, layout, rank));
         experts = fmax(experts, (double)tti_plan_expert_bytes(model, layout, rank));
