@@ -14,6 +14,9 @@
  * together. Messages are received into buffers posted at the maximum size with counts in the header; empty is still a message. Routes change no bit.
  * A slot may be served by `width` ranks together (each computes a column part of every result): all of them get the row, each returns its columns.
  *
+ * A use of many tokens may go in chunks (chunk_tokens): each has messages and results of its own, so the first one's rows are computed while the next ones
+ * are packed and fly. They change no bit.
+ *
  * One use of a handle:  prepare, dispatch_begin, { poll, next_ready, put_result, push }*, combine_end. Several handles may be in flight. Every source and owner takes part in every use, with T = 0 if idle.
  * The exchange knows rows, ranks and slots; not weights, layers or experts.
  * Threads: one thread at a time per handle, except put_result (many threads, different entries). MPI: see each function. */
@@ -41,6 +44,7 @@ typedef struct tt_exchange_params {
     tt_route route;
     tt_combine combine;          /* REDUCED: results from other nodes are summed there, in f32, in the order of owners and their slots, and rounded once */
     bool weights_travel;         /* weights go to the owners (tt_exchange_rows.weight) and have no part in the sum */
+    int64_t chunk_tokens;        /* most tokens of a source in a chunk; 0 = no chunks: all of a use at once */
 } tt_exchange_params;
 
 /* Which ranks serve a slot. Slots are numbered over all owners. */
@@ -82,6 +86,7 @@ TT_API tt_status tt_exchange_dispatch_begin(tt_exchange *exchange, int handle, c
 /* What has happened so far. */
 typedef struct tt_exchange_state {
     bool all_arrived;   /* every source's rows are here (next_ready will have yielded all when it returns false) */
+    int n_arrived;      /* chunks from the first on of which that is so */
     bool has_ready;     /* next_ready would yield something */
     bool all_returned;  /* every owner's results are back: combine_end will not wait */
 } tt_exchange_state;
@@ -101,8 +106,9 @@ typedef struct tt_exchange_rows {
     const int32_t *index; /* index[n] */
     size_t row_bytes;
     const float *weight;  /* weight[n] of the choices, NULL unless weights travel */
+    int32_t chunk;        /* the source's tokens [chunk * chunk_tokens, ...); `first` and `index` count within it */
 } tt_exchange_rows;
-/* Yields the next group of landed rows, own rank's first; false if there is none now. Each is yielded once. */
+/* Yields the next group of landed rows, earlier chunks first and in each this rank's own first; false if there is none now. Each is yielded once. */
 TT_API bool tt_exchange_next_ready(tt_exchange *exchange, int handle, tt_exchange_rows *rows_out);
 /* Row i of a group as float: dst[H] (exact from the wire type). Any thread. */
 TT_API void tt_exchange_get_row(const tt_exchange *exchange, const tt_exchange_rows *rows, int32_t i, float *dst);
@@ -111,7 +117,7 @@ TT_API void tt_exchange_get_row(const tt_exchange *exchange, const tt_exchange_r
 TT_API bool tt_exchange_get_act8(const tt_exchange *exchange, const tt_exchange_rows *rows, int32_t i, void *act8);
 /* The result of row i of a group: y[columns of my part], rounded to wire_back and put where it belongs. Any thread, different rows. */
 TT_API void tt_exchange_put_result(tt_exchange *exchange, int handle, const tt_exchange_rows *rows, int32_t i, const float *y);
-/* The results of this group are all put: they may leave (they do when all groups of their source are done: one message). */
+/* The results of this group are all put: they may leave (they do when all groups of their source and chunk are done: one message). */
 TT_API tt_status tt_exchange_push(tt_exchange *exchange, int handle, const tt_exchange_rows *rows);
 
 /* Waits for results and sums: y[T][ldy], overwritten. The handle is free afterwards. Must be called by every source and owner once it has pushed everything.

@@ -89,7 +89,7 @@ typedef struct tt_layout_params {
     tt_combine combine;
     tt_kv_format kv;
     tt_replicate replicate;
-    int64_t overlap_rows; /* of tt_layout */
+    int64_t overlap_rows, exchange_chunk; /* of tt_layout */
 } tt_layout_params;
 
 /* One rank's part. Ids are -1 where the rank lacks the role. */
@@ -123,6 +123,8 @@ typedef struct tt_layout {
     tt_replicate replicate; /* tt_plan_settle decides what is AUTO */
     int64_t overlap_rows;   /* steps in which some DP group has at least so many rows are computed in two parts, so that the exchange of one flies while the
                              * other is computed, for the price of reading weights twice; 0 = none; -1: tt_plan_settle decides */
+    int64_t exchange_chunk; /* most rows of a rank that an exchange sends at once: the experts begin with the first chunk while others fly, for the price of
+                             * reading their weights for each; 0 = all rows of a step */
     bool must_share;        /* it decided on NODE: nothing else fits. Follows from the rest, so it is not in the hash */
     char why[256];          /* one line: what was chosen and why */
 } tt_layout;
@@ -137,6 +139,8 @@ TT_API uint64_t tt_layout_hash(const tt_layout *layout);
 /* Columns [begin, end) of `total` that part `part` of `n_parts` computes: split in units of a panel (TTK_PANEL), sizes differ by at
  * most one unit; may be empty. Used for output columns of products under TP and ETP. */
 TT_API void tt_layout_columns(int64_t total, int n_parts, int part, int64_t *begin_out, int64_t *end_out);
+/* Chunks in which a rank's rows of a full step are exchanged: at least 1. */
+TT_API int64_t tt_layout_n_chunks(const tt_layout *layout);
 /* Rows [begin, end) of T that TP rank tp_id routes and dispatches ("dealing"). */
 TT_API void tt_layout_deal(int64_t T, int tp, int tp_id, int64_t *begin_out, int64_t *end_out);
 /* Experts [begin, end) of a group under the linear placement: counts differ by at most one. */

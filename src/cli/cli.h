@@ -22,7 +22,7 @@ typedef struct tti_cli_options {
     int64_t dp, tp, ep, etp;
     const char *split;
     int weights, act, wire, wire_back, route, combine, kv, replicate; /* indices into the choices of options.c */
-    int64_t context, kv_memory, max_batch, prefill_chunk, overlap_rows;
+    int64_t context, kv_memory, max_batch, prefill_chunk, overlap_rows, exchange_chunk;
     /* machine */
     int64_t threads;
     int kernels;

@@ -104,6 +104,7 @@ tt_layout_params tti_cli_layout_params(const tti_cli_options *options, const tt_
         .kv = (tt_kv_format)options->kv,
         .replicate = (tt_replicate)options->replicate,
         .overlap_rows = options->overlap_rows,
+        .exchange_chunk = options->exchange_chunk,
     };
     return params;
 }
@@ -184,6 +185,9 @@ void tti_cli_print_layout(FILE *out, const tt_layout *layout, int width)
     if (layout->overlap_rows > 0) {
         fprintf(out, "; steps of %lld rows and more in two parts", (long long)layout->overlap_rows);
     }
+    if (tt_layout_n_chunks(layout) > 1) {
+        fprintf(out, "; %lld rows of a rank are exchanged at once", (long long)layout->exchange_chunk);
+    }
     fprintf(out, "\n%-*sweights %s, act %s, wire %s, back %s%s, kv %s; kernels %s (%s)", width, "formats",
             layout->weights == TT_WEIGHTS_AUTO ? "as the checkpoint" : tt_weights_name(layout->weights), tt_act_name(layout->act),
             tt_wire_name(layout->wire), tt_wire_name(layout->wire_back),
@@ -194,11 +198,11 @@ void tti_cli_print_layout(FILE *out, const tt_layout *layout, int width)
 json_t *tti_cli_layout_json(const tt_layout *layout)
 {
     return json_pack(
-        "{s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:I, s:I, s:I, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "ranks",
+        "{s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "ranks",
         layout->n_ranks, "nodes", layout->n_nodes, "dp", layout->dp, "tp", layout->tp, "ep",
         layout->n_groups * layout->etp, "etp", layout->etp, "context", (json_int_t)layout->context,
         "max_batch", (json_int_t)layout->max_batch, "prefill_chunk",
-        (json_int_t)layout->prefill_chunk, "overlap_rows", (json_int_t)layout->overlap_rows, "weights", tt_weights_name(layout->weights), "act", tt_act_name(layout->act),
+        (json_int_t)layout->prefill_chunk, "overlap_rows", (json_int_t)layout->overlap_rows, "exchange_chunk", (json_int_t)layout->exchange_chunk, "weights", tt_weights_name(layout->weights), "act", tt_act_name(layout->act),
         "wire", tt_wire_name(layout->wire), "wire_back", tt_wire_name(layout->wire_back), "exchange",
         layout->route == TT_ROUTE_NODE ? "node" : "direct", "combine", layout->combine == TT_COMBINE_REDUCED ? "reduced" : "exact", "kv", tt_kv_format_name(layout->kv),
         "replicate", tt_replicate_name(layout->replicate), "kernels", ttk_set_name(), "why", layout->why);

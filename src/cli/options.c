@@ -52,6 +52,8 @@ const tt_option tti_cli_layout_options[] = {
      "to other nodes: direct = a message to every expert rank, node = one to every node with each row once, auto = node if nodes have several"},
     {"combine", 0, TT_OPTION_ENUM, AT(combine), "exact", 0, 0, "exact|reduced", "HOW",
      "results from other nodes: exact = of each expert, the same bits on every layout, reduced = summed there first"},
+    {"exchange-chunk", 0, TT_OPTION_INT, AT(exchange_chunk), "0", 0, MAX_TOKENS, NULL, "N",
+     "exchange at most N rows of a rank at once: experts begin with the first ones while others fly; 0 = all of a step"},
     {"overlap-rows", 0, TT_OPTION_INT, AT(overlap_rows), "-1", -1, MAX_TOKENS, NULL, "N",
      "compute steps of N rows and more of a group in two parts, so that the exchange of one hides behind the other; 0 = none, -1 = choose"},
     {"kv", 0, TT_OPTION_ENUM, AT(kv), "f32", 0, 0, "f32|bf16|int8", "FORMAT", "cached keys and values"},

@@ -61,12 +61,12 @@ static tt_status check_options_equal(tti_cli_session *session, const tt_layout_p
     char text[OPTIONS_TEXT_BYTES] = {0};
     snprintf(text, sizeof(text),
              "dp %d tp %d ep %d etp %d split %s weights %d wire %d %d exchange %d %d kv %d context %lld "
-             "kv-memory %lld max-batch %lld prefill-chunk %lld act %d kernels %s deadline %g replicate %d overlap %lld",
+             "kv-memory %lld max-batch %lld prefill-chunk %lld act %d kernels %s deadline %g replicate %d overlap %lld chunk %lld",
              p->dp, p->tp, p->ep, p->etp, p->split ? p->split : "-", (int)p->weights, (int)p->wire,
              (int)p->wire_back, (int)p->route, (int)p->combine, (int)p->kv, (long long)session->options->context,
              (long long)p->kv_memory_bytes, (long long)session->options->max_batch,
              (long long)p->prefill_chunk, (int)p->act, ttk_set_name(), session->options->deadline_s,
-             (int)p->replicate, (long long)p->overlap_rows);
+             (int)p->replicate, (long long)p->overlap_rows, (long long)p->exchange_chunk);
     return tt_world_check_equal(session->launch->world, "the options and the kernel set", text,
                                 sizeof(text));
 }

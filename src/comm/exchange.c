@@ -11,7 +11,7 @@
 
 enum {
     DEFAULT_HANDLES = 3,
-    MAX_HANDLES = 64, /* tags */
+    MAX_CHUNKS = 1 << 14, /* of all handles: each has two tags */
     MAX_WIDTH = 1024
 };
 
@@ -30,11 +30,27 @@ static int width_of(const tt_exchange_params *params)
     return params->width == 0 ? 1 : params->width;
 }
 
+static int n_handles_of(const tt_exchange_params *params)
+{
+    return params->n_handles == 0 ? DEFAULT_HANDLES : params->n_handles;
+}
+
+static int64_t chunk_tokens_of(const tt_exchange_params *params)
+{
+    return params->chunk_tokens == 0 || params->chunk_tokens > params->max_tokens ? params->max_tokens : params->chunk_tokens;
+}
+
+/* Of a handle. */
+static int64_t n_chunks_of(const tt_exchange_params *params)
+{
+    return (params->max_tokens - 1) / chunk_tokens_of(params) + 1;
+}
+
 void tti_exchange_measure(const tt_exchange_params *params, const tti_paths *paths, tti_exchange_layout *layout_out)
 {
     tti_exchange_layout l = {0};
     int width = width_of(params);
-    size_t tokens = (size_t)params->max_tokens, owners = (size_t)params->n_owners;
+    size_t tokens = (size_t)chunk_tokens_of(params), owners = (size_t)params->n_owners;
     size_t choices = tokens * (size_t)params->K, entries = choices * (size_t)width;
     const bool is_reduced = params->combine == TT_COMBINE_REDUCED, has_weights = params->weights_travel || is_reduced;
     l.entry_bytes = sizeof(int32_t) + (has_weights ? sizeof(float) : 0);
@@ -63,7 +79,7 @@ void tti_exchange_measure(const tt_exchange_params *params, const tti_paths *pat
         const size_t most = (size_t)params->K * (size_t)width;
         back += tokens * (most < owners ? most : owners) * l.back_row_bytes;
     }
-    l.handle_bytes = l.back + tti_align(back);
+    l.chunk_bytes = l.back + tti_align(back);
 
     /* One owner gets at most one entry per choice, all owners of a node at most all entries. */
     const bool by_node = paths->by_node;
@@ -86,11 +102,6 @@ void tti_exchange_measure(const tt_exchange_params *params, const tti_paths *pat
     *layout_out = l;
 }
 
-static int n_handles_of(const tt_exchange_params *params)
-{
-    return params->n_handles == 0 ? DEFAULT_HANDLES : params->n_handles;
-}
-
 uint64_t tt_exchange_memory_bytes(const tt_exchange_params *params, const int *node_of_rank,
                                   int n_ranks, int rank)
 {
@@ -106,10 +117,10 @@ uint64_t tt_exchange_memory_bytes(const tt_exchange_params *params, const int *n
     tti_exchange_layout l;
     tti_exchange_measure(&p, &paths, &l);
     const bool is_source = tti_find_rank(p.source, p.n_sources, rank) >= 0;
-    uint64_t per_handle = is_source ? l.handle_bytes + (paths.n_lanes ? l.pool_bytes : 0) : 0;
-    per_handle += (uint64_t)paths.n_intakes * l.intake_bytes;
+    uint64_t per_chunk = is_source ? l.chunk_bytes + (paths.n_lanes ? l.pool_bytes : 0) : 0;
+    per_chunk += (uint64_t)paths.n_intakes * l.intake_bytes;
     tti_paths_free(&paths);
-    return per_handle * (uint64_t)n_handles_of(&p);
+    return per_chunk * (uint64_t)n_chunks_of(&p) * (uint64_t)n_handles_of(&p);
 }
 
 /* ---- parameters ---- */
@@ -131,8 +142,10 @@ static tt_status check_params(const tt_world *world, const tt_exchange_params *p
     TT_CHECK(p->H >= 1 && p->K >= 1 && p->max_tokens >= 1, TT_ERR_ARG,
              "exchange of %lld tokens with %lld choices and rows of %lld", (long long)p->max_tokens,
              (long long)p->K, (long long)p->H);
-    TT_CHECK(width >= 1 && width <= MAX_WIDTH && n_handles >= 1 && n_handles <= MAX_HANDLES,
-             TT_ERR_ARG, "exchange of width %d with %d handles", width, n_handles);
+    TT_CHECK(width >= 1 && width <= MAX_WIDTH, TT_ERR_ARG, "exchange of width %d", width);
+    TT_CHECK(n_handles >= 1 && p->chunk_tokens >= 0 && n_chunks_of(p) <= MAX_CHUNKS / n_handles, TT_ERR_ARG,
+             "exchange of %d handles for %lld tokens in chunks of %lld: at most %d chunks", n_handles, (long long)p->max_tokens,
+             (long long)p->chunk_tokens, (int)MAX_CHUNKS);
     TT_CHECK(p->H <= INT32_MAX && p->max_tokens <= INT32_MAX / width &&
                  p->K <= INT32_MAX / width / p->max_tokens,
              TT_ERR_ARG,
@@ -165,6 +178,7 @@ static tt_status check_equal(tt_world *world, const tt_exchange_params *p)
         {"exchange choices K", p->K},
         {"exchange max_tokens", p->max_tokens},
         {"exchange n_handles", n_handles_of(p)},
+        {"exchange chunk_tokens", chunk_tokens_of(p)},
         {"exchange wire format", (int64_t)p->wire},
         {"exchange wire_back format", (int64_t)p->wire_back},
         {"exchange n_sources", p->n_sources},
@@ -210,25 +224,25 @@ static tt_status alloc_requests(const tt_exchange *x, size_t bytes, MPI_Request 
     return TT_OK;
 }
 
-static tt_status alloc_source(tt_exchange *x, tti_handle *h)
+static tt_status alloc_source(tt_exchange *x, tti_chunk *c)
 {
-    size_t tokens = (size_t)x->max_tokens, choices = tokens * (size_t)x->K;
+    size_t tokens = (size_t)x->chunk_tokens, choices = tokens * (size_t)x->K;
     size_t lanes = (size_t)x->paths.n_lanes, entries = choices * (size_t)x->width;
     size_t copies = (size_t)x->K * (size_t)x->width < lanes ? (size_t)x->K * (size_t)x->width : lanes;
-    TT_TRY(alloc_array(&h->weight, choices, sizeof(*h->weight)));
-    TT_TRY(alloc_array(&h->result, entries, sizeof(*h->result)));
-    TT_TRY(alloc_array(&h->is_needed, tokens, sizeof(*h->is_needed)));
-    TT_TRY(alloc_array(&h->far_row, tokens * copies, sizeof(*h->far_row)));
-    TT_TRY(alloc_array(&h->lane, lanes, sizeof(*h->lane)));
+    TT_TRY(alloc_array(&c->weight, choices, sizeof(*c->weight)));
+    TT_TRY(alloc_array(&c->result, entries, sizeof(*c->result)));
+    TT_TRY(alloc_array(&c->is_needed, tokens, sizeof(*c->is_needed)));
+    TT_TRY(alloc_array(&c->far_row, tokens * copies, sizeof(*c->far_row)));
+    TT_TRY(alloc_array(&c->lane, lanes, sizeof(*c->lane)));
     if (lanes) {
         void *pool = NULL;
         TT_TRY(
             tt_memory_alloc("exchange messages", x->layout.pool_bytes, TT_MEMORY_ANY_NODE, &pool));
-        h->pool = pool;
+        c->pool = pool;
     }
     for (int i = 0; i < x->paths.n_lanes; i++) {
         const tti_lane_path *path = &x->paths.lane[i];
-        tti_lane *lane = &h->lane[i];
+        tti_lane *lane = &c->lane[i];
         lane->rank = x->owner[path->rail];
         lane->first = path->first;
         lane->n_owners = path->n;
@@ -238,16 +252,16 @@ static tt_status alloc_source(tt_exchange *x, tti_handle *h)
     return TT_OK;
 }
 
-static tt_status alloc_owner(tt_exchange *x, tti_handle *h)
+static tt_status alloc_owner(tt_exchange *x, tti_chunk *c)
 {
-    TT_TRY(alloc_array(&h->intake, (size_t)x->paths.n_intakes, sizeof(*h->intake)));
+    TT_TRY(alloc_array(&c->intake, (size_t)x->paths.n_intakes, sizeof(*c->intake)));
     if (x->is_reduced) {
-        TT_TRY(alloc_array(&h->row_begin, (size_t)x->max_tokens + 1, sizeof(*h->row_begin)));
-        TT_TRY(alloc_array(&h->row_entry, (size_t)(x->max_tokens * x->K) * (size_t)x->width, sizeof(*h->row_entry)));
+        TT_TRY(alloc_array(&c->row_begin, (size_t)x->chunk_tokens + 1, sizeof(*c->row_begin)));
+        TT_TRY(alloc_array(&c->row_entry, (size_t)(x->chunk_tokens * x->K) * (size_t)x->width, sizeof(*c->row_entry)));
     }
     for (int s = 0; s < x->n_sources; s++) {
         if (x->paths.rail[s] == x->owner_id) {
-            tti_intake *in = &h->intake[x->paths.intake[s]];
+            tti_intake *in = &c->intake[x->paths.intake[s]];
             in->rank = x->source[s];
             in->source_id = s;
             TT_TRY(alloc_requests(x, x->layout.message_bytes, &in->receive));
@@ -257,61 +271,85 @@ static tt_status alloc_owner(tt_exchange *x, tti_handle *h)
     return TT_OK;
 }
 
-static tt_status alloc_handle(tt_exchange *x, tti_handle *h)
+static tt_status alloc_chunk(tt_exchange *x, tti_chunk *c)
 {
     size_t n_owners = (size_t)x->n_owners, n_sources = (size_t)x->n_sources;
-    TT_TRY(alloc_array(&h->last_token, n_owners, sizeof(*h->last_token)));
-    TT_TRY(alloc_array(&h->n_rows, n_owners, sizeof(*h->n_rows)));
-    TT_TRY(alloc_array(&h->missing_owner, n_owners, sizeof(*h->missing_owner)));
-    TT_TRY(alloc_array(&h->arrival, n_sources, sizeof(*h->arrival)));
-    TT_TRY(alloc_array(&h->order, n_sources, sizeof(*h->order)));
-    TT_TRY(alloc_array(&h->missing_source, n_sources, sizeof(*h->missing_source)));
+    TT_TRY(alloc_array(&c->missing_owner, n_owners, sizeof(*c->missing_owner)));
+    TT_TRY(alloc_array(&c->arrival, n_sources, sizeof(*c->arrival)));
+    TT_TRY(alloc_array(&c->is_expected, n_sources, sizeof(*c->is_expected)));
+    TT_TRY(alloc_array(&c->order, n_sources, sizeof(*c->order)));
+    TT_TRY(alloc_array(&c->missing_source, n_sources, sizeof(*c->missing_source)));
     if (x->source_id >= 0) {
-        TT_TRY(alloc_source(x, h));
+        TT_TRY(alloc_source(x, c));
     }
     if (x->owner_id >= 0) {
-        TT_TRY(alloc_owner(x, h));
+        TT_TRY(alloc_owner(x, c));
     }
     return TT_OK;
 }
 
+static tt_status alloc_handle(tt_exchange *x, tti_handle *h, int id)
+{
+    h->x = x;
+    h->id = id;
+    TT_TRY(alloc_array(&h->last_token, (size_t)x->n_owners, sizeof(*h->last_token)));
+    TT_TRY(alloc_array(&h->n_rows, (size_t)x->n_owners, sizeof(*h->n_rows)));
+    TT_TRY(alloc_array(&h->chunk, (size_t)x->n_chunks, sizeof(*h->chunk)));
+    for (int i = 0; i < x->n_chunks; i++) {
+        h->chunk[i].handle = h;
+        h->chunk[i].id = id * x->n_chunks + i;
+        h->chunk[i].place = i;
+        TT_TRY(alloc_chunk(x, &h->chunk[i]));
+    }
+    return TT_OK;
+}
+
+static void free_chunk(tt_exchange *x, tti_chunk *c)
+{
+    for (int i = 0; i < x->paths.n_lanes && c->lane; i++) {
+        free(c->lane[i].send);
+        free(c->lane[i].receive);
+    }
+    for (int i = 0; i < x->paths.n_intakes && c->intake; i++) {
+        free(c->intake[i].send);
+        free(c->intake[i].receive);
+    }
+    tt_memory_free(c->pool, x->layout.pool_bytes);
+    free(c->weight);
+    free(c->result);
+    free(c->is_needed);
+    free(c->far_row);
+    free(c->missing_owner);
+    free(c->arrival);
+    free(c->is_expected);
+    free(c->order);
+    free(c->missing_source);
+    free(c->lane);
+    free(c->intake);
+    free(c->row_begin);
+    free(c->row_entry);
+}
+
 static void free_handle(tt_exchange *x, tti_handle *h)
 {
-    for (int i = 0; i < x->paths.n_lanes && h->lane; i++) {
-        free(h->lane[i].send);
-        free(h->lane[i].receive);
+    for (int i = 0; i < x->n_chunks && h->chunk; i++) {
+        free_chunk(x, &h->chunk[i]);
     }
-    for (int i = 0; i < x->paths.n_intakes && h->intake; i++) {
-        free(h->intake[i].send);
-        free(h->intake[i].receive);
-    }
-    tt_memory_free(h->pool, x->layout.pool_bytes);
-    free(h->weight);
-    free(h->result);
-    free(h->is_needed);
-    free(h->far_row);
+    free(h->chunk);
     free(h->key_at);
     free(h->last_token);
     free(h->n_rows);
-    free(h->missing_owner);
-    free(h->arrival);
-    free(h->order);
-    free(h->missing_source);
-    free(h->lane);
-    free(h->intake);
-    free(h->row_begin);
-    free(h->row_entry);
 }
 
 /* Of intakes that nobody but this rank reads. */
 static size_t own_intake_bytes(const tt_exchange *x)
 {
-    return x->paths.by_node ? 0 : (size_t)x->paths.n_intakes * (size_t)x->n_handles * x->layout.intake_bytes;
+    return x->paths.by_node ? 0 : (size_t)x->paths.n_intakes * (size_t)tti_all_chunks(x) * x->layout.intake_bytes;
 }
 
 static size_t source_bytes(const tt_exchange *x)
 {
-    return (size_t)x->n_handles * x->layout.handle_bytes;
+    return (size_t)tti_all_chunks(x) * x->layout.chunk_bytes;
 }
 
 static void free_exchange(tt_exchange *x)
@@ -349,9 +387,6 @@ static tt_status find_paths(tt_exchange *x, const tt_exchange_params *params)
     for (int o = 0; o < x->n_owners; o++) {
         x->lane_of_owner[o] = -1;
     }
-    for (int s = 0; s < x->n_sources && x->owner_id >= 0; s++) {
-        x->n_far_sources += x->paths.rail[s] >= 0;
-    }
     for (int i = 0; i < x->paths.n_lanes; i++) {
         for (int at = x->paths.lane[i].first; at < x->paths.lane[i].first + x->paths.lane[i].n; at++) {
             x->lane_of_owner[x->paths.owner_at[at]] = i;
@@ -375,7 +410,9 @@ static tt_status copy_params(tt_exchange *x, const tt_exchange_params *p)
     x->H = p->H;
     x->K = p->K;
     x->max_tokens = p->max_tokens;
+    x->chunk_tokens = chunk_tokens_of(p);
     x->n_handles = n_handles_of(p);
+    x->n_chunks = (int)n_chunks_of(p);
     x->width = width_of(p);
     x->wire = p->wire;
     x->weights_travel = p->weights_travel;
@@ -403,21 +440,24 @@ static tt_status copy_params(tt_exchange *x, const tt_exchange_params *p)
     x->owner_id = tti_find_rank(x->owner, x->n_owners, world->rank);
     TT_TRY(find_paths(x, p));
     for (int i = 0; i < x->n_handles; i++) {
-        x->handle[i].x = x;
-        x->handle[i].id = i;
-        TT_TRY(alloc_handle(x, &x->handle[i]));
+        TT_TRY(alloc_handle(x, &x->handle[i], i));
     }
     return TT_OK;
 }
 
 /* ---- create, destroy ---- */
 
+static tti_chunk *chunk_at(const tt_exchange *x, int id)
+{
+    return &x->handle[id / x->n_chunks].chunk[id % x->n_chunks];
+}
+
 static tt_status open_wire(tt_exchange *x)
 {
     TT_TRY(tti_comm_dup(x->world, &x->comm));
     tt_status st = TT_OK;
-    for (int i = 0; i < x->n_handles && st == TT_OK; i++) {
-        st = tti_wire_open(x, &x->handle[i]);
+    for (int i = 0; i < tti_all_chunks(x) && st == TT_OK; i++) {
+        st = tti_wire_open(x, chunk_at(x, i));
     }
     return st;
 }
@@ -444,7 +484,7 @@ tt_status tt_exchange_create(tt_world *world, const tt_exchange_params *params,
         return st;
     }
     size_t bytes = x->source_id >= 0 ? source_bytes(x) : 0;
-    bytes += x->paths.by_node ? (size_t)x->paths.n_intakes * (size_t)x->n_handles * x->layout.intake_bytes : 0;
+    bytes += x->paths.by_node ? (size_t)x->paths.n_intakes * (size_t)tti_all_chunks(x) * x->layout.intake_bytes : 0;
     bytes = bytes ? bytes : TTI_LINE;
     st = tti_window_create(world, "the exchange windows", bytes, &x->window);
     if (st == TT_OK) {
@@ -469,9 +509,9 @@ void tt_exchange_destroy(tt_exchange **exchange)
     if (!tt_world_is_broken(world)) {
         tt_world_barrier(world); /* nobody reads our window any more */
     }
-    for (int i = 0; i < x->n_handles && x->handle; i++) {
-        if (x->handle[i].op.advance) {
-            tti_wire_close(x, &x->handle[i]);
+    for (int i = 0; i < tti_all_chunks(x) && x->handle; i++) {
+        if (chunk_at(x, i)->op.advance) {
+            tti_wire_close(x, chunk_at(x, i));
         }
     }
     if (tt_world_is_broken(world)) {

@@ -11,7 +11,10 @@
  *   rail    progress    once all owners that the intake serves have returned: sends the results
  *   source  combine     waits for the return of *every* owner; only then may the next use overwrite anything
  * So no rank is more than one use ahead of another on a handle, and one copy of every buffer is enough. Near = on the same node. A lane is a
- * source's way to the far owners that one message serves: one owner, or all of a node; an intake is its other end. */
+ * source's way to the far owners that one message serves: one owner, or all of a node; an intake is its other end.
+ *
+ * All that is done for each chunk of a use by itself: it has its own window part, lanes, intakes and arrivals. How many chunks a source uses stands in
+ * its first one, which there always is; until that has come, owners expect no other of it. */
 #ifndef TUTTI_EXCHANGE_INTERNAL_H
 #define TUTTI_EXCHANGE_INTERNAL_H
 #include "comm_internal.h"
@@ -23,13 +26,13 @@ enum {
         16384 /* below this a copy is quicker than waking threads (64 KiB, a guess) */
 };
 
-/* ---- in a source's window, per handle ---- */
+/* ---- in a source's window, per chunk ---- */
 typedef struct tti_pub {
     alignas(TT_CACHE_LINE) _Atomic uint64_t seq; /* the use that is published */
     uint64_t visible_ns;                         /* injected delay: not there before */
     uint64_t epoch;
     int32_t status;
-    int32_t pad;
+    int32_t n_chunks; /* of this source in this use */
     char text[TTI_FAIL_TEXT_BYTES];
 } tti_pub;
 
@@ -60,15 +63,15 @@ typedef struct tti_gate {
     alignas(TT_CACHE_LINE) _Atomic uint64_t seq;
 } tti_gate;
 
-/* Offsets of those parts; equal on all ranks of a node. M = max_tokens * K * width entries. */
+/* Offsets of those parts; equal on all ranks of a node. */
 typedef struct tti_exchange_layout {
-    size_t share, ret, group, index, weight, rows, back; /* within a handle; weight: only if they travel */
-    size_t handle_bytes;
+    size_t share, ret, group, index, weight, rows, back; /* within a chunk; weight: only if they travel */
+    size_t chunk_bytes;
     size_t entry_bytes;   /* of an entry in a message: its row, its weight if they travel */
     size_t row_bytes;     /* H elements of the wire type: as in messages */
     size_t row_stride;    /* as in windows */
     size_t message_bytes; /* longest message of rows on a lane */
-    size_t pool_bytes;    /* all messages of rows of one source and use */
+    size_t pool_bytes;    /* all messages of rows of one source and chunk */
     size_t result_bytes;  /* longest message of results */
     size_t message, put, results; /* within an intake, after its gate and returns; put: what owners put to be summed, else the results themselves */
     size_t back_row_bytes;        /* a whole result row in a message */
@@ -112,8 +115,9 @@ typedef struct tti_wire_header {
     uint64_t visible_ns;
     int32_t n_rows, n_entries, n_groups;
     int32_t rank; /* of the sender */
-    int32_t handle;
-    int32_t n_owners; /* whose parts are in it */
+    uint16_t chunk;    /* counted over all handles */
+    uint16_t n_chunks; /* of this source in this use; in messages of rows */
+    int32_t n_owners;  /* whose parts are in it */
 } tti_wire_header;
 enum { TTI_HEADER_BYTES = 64 };
 _Static_assert(sizeof(tti_wire_header) == TTI_HEADER_BYTES,
@@ -169,6 +173,7 @@ typedef struct tti_intake {
 /* One source's rows in this use, seen by an owner. */
 typedef struct tti_arrival {
     bool has_arrived;
+    int n_chunks; /* of the source in this use */
     const tti_group *group;
     int64_t n_groups, next_group, n_left; /* n_left: not pushed yet */
     int64_t next_entry, n_entries;
@@ -211,7 +216,47 @@ typedef enum tti_counter {
     TTI_COUNTERS
 } tti_counter;
 
-typedef struct tti_handle {
+typedef struct tti_handle tti_handle;
+
+/* A run of at most chunk_tokens tokens of each source, in one use of its handle. */
+typedef struct tti_chunk {
+    tti_handle *handle;
+    int id;    /* counted over all handles */
+    int place; /* within its handle: tokens [place * chunk_tokens, ...) */
+
+    /* source */
+    int64_t T;     /* of this rank in this use */
+    float *weight; /* weight[chunk_tokens][K]: of results in the sum */
+    int64_t
+        *result; /* result[chunk_tokens][K][width]: byte offset in the back region, -1 = no choice, or summed elsewhere */
+    bool *is_needed;  /* is_needed[chunk_tokens]: the row has a choice */
+    int32_t *far_row; /* tokens in the order of the messages' rows, one lane after the other */
+    tti_lane *lane;   /* lane[n_lanes] */
+    unsigned char *pool;
+    int *missing_owner; /* missing_owner[n_missing_owners]: owner ids whose results are awaited */
+    int n_missing_owners;
+
+    /* owner */
+    tti_arrival *arrival; /* arrival[n_sources] */
+    int *order;           /* order[n_arrived]: source ids by arrival */
+    int n_arrived, cursor, n_returned;
+    bool *is_expected; /* is_expected[n_sources]: the source uses this chunk */
+    int n_expected, n_far_expected;
+    int *missing_source; /* missing_source[n_missing_sources]: expected, not arrived */
+    int n_missing_sources;
+    tti_intake *intake; /* intake[n_intakes] */
+    int n_summed;       /* far sources whose rows this owner has summed its share of */
+    int64_t *row_begin; /* row_begin[chunk_tokens + 1]: for sums: the entries of each row of a message, in row_entry */
+    tti_row_entry *row_entry;
+
+    /* progress */
+    tti_op op;
+    _Atomic bool must_post; /* release by the handle's thread: this use's messages are to be sent */
+    _Atomic bool is_open;   /* from when this rank sends or expects something to the end of combine_end */
+    _Atomic bool is_sending; /* some send is not complete */
+} tti_chunk;
+
+struct tti_handle {
     tt_exchange *x;
     int id;
     tti_handle_stage stage;
@@ -219,62 +264,39 @@ typedef struct tti_handle {
     uint64_t epoch;
     tt_status mine;
     char mine_text[TTI_FAIL_TEXT_BYTES];
-
-    /* source */
-    int64_t T;
-    float *weight; /* weight[max_tokens][K]: of results in the sum */
-    int64_t
-        *result; /* result[max_tokens][K][width]: byte offset in the back region, -1 = no choice, or summed elsewhere */
-    bool *is_needed;  /* is_needed[max_tokens]: the row has a choice */
-    int32_t *far_row; /* tokens in the order of the messages' rows, one lane after the other */
-    int32_t *key_at;  /* key_at[n_keys]: counts, then the next entry of each key */
-    int64_t *last_token;      /* last_token[n_owners] */
-    int64_t *n_rows;          /* n_rows[n_owners] */
-    tti_lane *lane;           /* lane[n_lanes] */
-    unsigned char *pool;
-    int *missing_owner; /* missing_owner[n_missing_owners]: owner ids whose results are awaited */
-    int n_missing_owners;
+    tti_chunk *chunk; /* chunk[x->n_chunks] */
+    int n_own;        /* chunks that this rank uses as a source, 0 if it is none */
+    int n_open;       /* chunks in which anything is known to happen; at least 1 */
+    tt_stream *compute; /* of this use */
 
     /* owner */
     int part;          /* columns that this rank returns */
     size_t part_bytes; /* of one result on the wire */
     int64_t part_columns;
     int32_t max_local;
-    tti_arrival *arrival; /* arrival[n_sources] */
-    int *order;           /* order[n_arrived]: source ids by arrival */
-    int n_arrived, cursor, n_returned;
-    int *missing_source; /* missing_source[n_missing_sources] */
-    int n_missing_sources;
-    tti_intake *intake; /* intake[n_intakes] */
-    int n_summed;       /* far sources whose rows this owner has summed its share of */
-    int64_t *row_begin; /* row_begin[max_tokens + 1]: for sums: the entries of each row of a message, in row_entry */
-    tti_row_entry *row_entry;
-    tt_stream *compute; /* of this use */
+
+    /* planning, of one chunk after the other */
+    int32_t *key_at;     /* key_at[n_keys]: counts, then the next entry of each key */
+    int64_t *last_token; /* last_token[n_owners] */
+    int64_t *n_rows;     /* n_rows[n_owners] */
 
     /* waiting */
     tti_wait wait;
     uint64_t idle_since_ns; /* nothing to compute since; 0 = busy */
 
-    /* progress */
-    tti_op op;
-    _Atomic bool must_post; /* release by the handle's thread: this use's messages are to be sent */
-    _Atomic bool is_open;   /* between dispatch_begin and the end of combine_end */
-    _Atomic bool is_sending; /* some send is not complete */
-
     _Atomic uint64_t count[TTI_COUNTERS];
-} tti_handle;
+};
 
 struct tt_exchange {
     tt_world *world;
-    int64_t H, K, max_tokens;
-    int n_handles, width;
+    int64_t H, K, max_tokens, chunk_tokens;
+    int n_handles, n_chunks, width; /* n_chunks: of each handle */
     tt_wire wire, wire_back;
     bool weights_travel, is_reduced;
     int *source, n_sources, *owner, n_owners;
     int64_t *back_columns;   /* back_columns[width + 1] */
     int source_id, owner_id; /* of this rank, or -1 */
     tti_paths paths;
-    int n_far_sources;          /* of this rank as an owner */
     int *lane_of_owner;         /* lane_of_owner[n_owners]: of this source, -1 = near */
     size_t *rail_offset;        /* rail_offset[n_mates]: where the intakes begin in an owner's window part */
     unsigned char *own_intakes; /* if they are not in the window */
@@ -299,11 +321,17 @@ struct tt_exchange {
 };
 
 
-/* The part of a source's window that belongs to a handle; the source must be near. */
-static inline unsigned char *tti_handle_part(const tt_exchange *x, int source_rank, int handle)
+/* The part of a source's window that belongs to a chunk; the source must be near. */
+static inline unsigned char *tti_window_part(const tt_exchange *x, int source_rank, int chunk)
 {
     unsigned char *base = x->window.base[x->world->node_rank[source_rank]];
-    return base + (size_t)handle * x->layout.handle_bytes;
+    return base + (size_t)chunk * x->layout.chunk_bytes;
+}
+
+/* Of all handles. */
+static inline int tti_all_chunks(const tt_exchange *x)
+{
+    return x->n_handles * x->n_chunks;
 }
 
 /* From one result to the next, where an owner of columns `part` puts those for far sources. */
@@ -329,10 +357,10 @@ static inline bool tti_is_due(uint64_t visible_ns)
 }
 
 /* The intake of a far source that serves this owner. */
-static inline unsigned char *tti_intake_part(const tt_exchange *x, int source_id, int handle)
+static inline unsigned char *tti_intake_part(const tt_exchange *x, int source_id, int chunk)
 {
     const int rail = x->paths.rail[source_id];
-    const size_t at = ((size_t)x->paths.intake[source_id] * (size_t)x->n_handles + (size_t)handle) * x->layout.intake_bytes;
+    const size_t at = ((size_t)x->paths.intake[source_id] * (size_t)tti_all_chunks(x) + (size_t)chunk) * x->layout.intake_bytes;
     if (!x->paths.by_node) {
         return x->own_intakes + at;
     }
@@ -365,39 +393,43 @@ void tti_exchange_measure(const tt_exchange_params *params, const tti_paths *pat
 void tti_part_bounds(const tt_exchange_params *params, int part, int64_t *begin_out,
                      int64_t *end_out);
 
+/* exchange_plan.c */
+/* Rows of a source are to come in this chunk. */
+void tti_expect(tt_exchange *x, tti_chunk *c, int source_id);
+
 /* exchange_wire.c */
-tt_status tti_wire_open(tt_exchange *x, tti_handle *h);
-void tti_wire_close(tt_exchange *x, tti_handle *h);
+tt_status tti_wire_open(tt_exchange *x, tti_chunk *c);
+void tti_wire_close(tt_exchange *x, tti_chunk *c);
 /* Fills the messages of rows (headers, groups, index) of a prepared use; rows are copied by the caller. */
-void tti_wire_pack_heads(tt_exchange *x, tti_handle *h);
+void tti_wire_pack_heads(tt_exchange *x, tti_chunk *c);
 unsigned char *tti_wire_row(const tt_exchange *x, const tti_lane *lane, int64_t row);
 size_t tti_wire_message_bytes(const tt_exchange *x, const tti_lane *lane);
 /* Hands the messages to progress. */
-void tti_wire_post(tt_exchange *x, tti_handle *h);
+void tti_wire_post(tt_exchange *x, tti_chunk *c);
+/* Lets progress look after this chunk until combine_end: rows of others are expected in it. */
+void tti_wire_await(tt_exchange *x, tti_chunk *c);
 /* This owner has returned what a far source sent: lets progress see it if this rank is the rail. */
-void tti_wire_return(tt_exchange *x, tti_handle *h, int source_id);
+void tti_wire_return(tt_exchange *x, tti_chunk *c, int source_id);
 /* Whether the results of all intakes of this rank are on their way. */
-bool tti_wire_has_answered(const tt_exchange *x, const tti_handle *h);
+bool tti_wire_has_answered(const tt_exchange *x, const tti_chunk *c);
 /* Owners whose results an intake of this rank waits for. */
-void tti_wire_owing_mates(const tt_exchange *x, const tti_handle *h, bool *owes);
+void tti_wire_owing_mates(const tt_exchange *x, const tti_chunk *c, bool *owes);
 /* Waits until all that this use sends has left. */
-tt_status tti_wire_drain(tt_exchange *x, tti_handle *h);
+tt_status tti_wire_drain(tt_exchange *x, tti_chunk *c);
 /* Takes this owner's part of a far source's message in if it is here and due; checks it. */
-tt_status tti_wire_arrive(tt_exchange *x, tti_handle *h, int source_id, bool *has_arrived_out);
-tt_status tti_wire_returned(tt_exchange *x, tti_handle *h, const tti_lane *lane, bool *has_returned_out);
+tt_status tti_wire_arrive(tt_exchange *x, tti_chunk *c, int source_id, bool *has_arrived_out);
+tt_status tti_wire_returned(tt_exchange *x, tti_chunk *c, const tti_lane *lane, bool *has_returned_out);
 
 /* exchange_sums.c */
 /* Sums this owner's share of the rows of far sources whose results are all put. */
-void tti_sums_make(tt_exchange *x, tti_handle *h);
+void tti_sums_make(tt_exchange *x, tti_chunk *c);
 /* Marks owners of this node whose results this one waits for, to sum its share. */
-void tti_sums_owing(const tt_exchange *x, const tti_handle *h, bool *owes);
+void tti_sums_owing(const tt_exchange *x, const tti_chunk *c, bool *owes);
 /* Adds what other nodes have summed for tokens [begin, end). */
-void tti_sums_add(const tt_exchange *x, const tti_handle *h, float *y, int64_t ldy, int64_t begin, int64_t end);
+void tti_sums_add(const tt_exchange *x, const tti_chunk *c, float *y, int64_t ldy, int64_t begin, int64_t end);
 
 /* exchange_rows.c */
-/* Notes what has arrived and returned. */
-tt_status tti_exchange_observe(tt_exchange *x, tti_handle *h);
 /* This rank as a source of itself: no waiting, no delay. */
-tt_status tti_exchange_arrive(tt_exchange *x, tti_handle *h, int source_id);
+tt_status tti_exchange_arrive(tt_exchange *x, tti_chunk *c, int source_id);
 
 #endif

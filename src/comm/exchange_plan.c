@@ -137,9 +137,19 @@ tt_status tt_exchange_set_owners(tt_exchange *exchange, const tt_owner_map *map,
 
 /* ---- plan of one use ---- */
 
-/* Counts entries per key and rows per owner and lane; checks all slots before anything is changed that peers see. */
-static tt_status count_entries(tt_exchange *x, tti_handle *h, int64_t T, const int32_t *slot)
+static tt_status check_slots(const tt_exchange *x, int64_t T, const int32_t *slot)
 {
+    for (int64_t i = 0; i < T * x->K; i++) {
+        TT_CHECK(slot[i] >= -1 && slot[i] < x->n_slots, TT_ERR_ARG, "token %lld, choice %lld: slot %d of %lld", (long long)(i / x->K),
+                 (long long)(i % x->K), slot[i], (long long)x->n_slots);
+    }
+    return TT_OK;
+}
+
+/* Counts entries per key and rows per owner and lane. */
+static void count_entries(tt_exchange *x, tti_chunk *c, const int32_t *slot)
+{
+    tti_handle *h = c->handle;
     for (int64_t key = 0; key < x->n_keys; key++) {
         h->key_at[key] = 0;
     }
@@ -148,15 +158,12 @@ static tt_status count_entries(tt_exchange *x, tti_handle *h, int64_t T, const i
         h->last_token[o] = -1;
     }
     for (int i = 0; i < x->paths.n_lanes; i++) {
-        h->lane[i].n_rows = 0;
-        h->lane[i].last_token = -1;
+        c->lane[i].n_rows = 0;
+        c->lane[i].last_token = -1;
     }
-    for (int64_t t = 0; t < T; t++) {
+    for (int64_t t = 0; t < c->T; t++) {
         for (int64_t k = 0; k < x->K; k++) {
             int32_t s = slot[t * x->K + k];
-            TT_CHECK(s >= -1 && s < x->n_slots, TT_ERR_ARG,
-                     "token %lld, choice %lld: slot %d of %lld", (long long)t, (long long)k, s,
-                     (long long)x->n_slots);
             for (int w = 0; w < x->width && s >= 0; w++) {
                 int32_t key = x->key[(int64_t)s * x->width + w];
                 int32_t o = x->key_owner[key];
@@ -165,7 +172,7 @@ static tt_status count_entries(tt_exchange *x, tti_handle *h, int64_t T, const i
                     h->last_token[o] = t;
                     h->n_rows[o]++;
                 }
-                tti_lane *lane = x->lane_of_owner[o] >= 0 ? &h->lane[x->lane_of_owner[o]] : NULL;
+                tti_lane *lane = x->lane_of_owner[o] >= 0 ? &c->lane[x->lane_of_owner[o]] : NULL;
                 if (lane && lane->last_token != t) {
                     lane->last_token = t;
                     lane->n_rows++;
@@ -173,7 +180,6 @@ static tt_status count_entries(tt_exchange *x, tti_handle *h, int64_t T, const i
             }
         }
     }
-    return TT_OK;
 }
 
 /* Bytes from one result to the next among those that owner o puts. */
@@ -184,12 +190,13 @@ static size_t back_stride(const tt_exchange *x, int o)
 }
 
 /* Lays out shares and groups, owners in order of position; turns counts into first places. */
-static void lay_out(tt_exchange *x, tti_handle *h, tti_share *share, tti_group *group)
+static void lay_out(tt_exchange *x, tti_chunk *c, tti_share *share, tti_group *group)
 {
+    tti_handle *h = c->handle;
     int64_t key = 0, entry = 0, n_groups = 0, back = 0, put = 0;
     for (int at = 0; at < x->n_owners; at++) {
         const int o = x->paths.owner_at[at];
-        tti_lane *lane = x->lane_of_owner[o] >= 0 ? &h->lane[x->lane_of_owner[o]] : NULL;
+        tti_lane *lane = x->lane_of_owner[o] >= 0 ? &c->lane[x->lane_of_owner[o]] : NULL;
         tti_share *s = &share[o];
         s->index_begin = entry;
         s->group_begin = n_groups;
@@ -230,51 +237,51 @@ static void lay_out(tt_exchange *x, tti_handle *h, tti_share *share, tti_group *
 }
 
 /* Where each lane's message and list of rows lie. */
-static void lay_out_messages(tt_exchange *x, tti_handle *h)
+static void lay_out_messages(tt_exchange *x, tti_chunk *c)
 {
-    unsigned char *at = h->pool;
+    unsigned char *at = c->pool;
     int64_t row = 0;
     for (int i = 0; i < x->paths.n_lanes; i++) {
-        tti_lane *lane = &h->lane[i];
+        tti_lane *lane = &c->lane[i];
         lane->message = at;
-        lane->message_bytes = h->mine == TT_OK ? tti_wire_message_bytes(x, lane) : (size_t)TTI_HEADER_BYTES + TTI_FAIL_TEXT_BYTES;
+        lane->message_bytes = c->handle->mine == TT_OK ? tti_wire_message_bytes(x, lane) : (size_t)TTI_HEADER_BYTES + TTI_FAIL_TEXT_BYTES;
         at += tti_align(lane->message_bytes);
         lane->row_begin = row;
         row += lane->n_rows;
-        tti_count(h, TTI_COUNT_ROWS_OUT, (uint64_t)lane->n_rows);
+        tti_count(c->handle, TTI_COUNT_ROWS_OUT, (uint64_t)lane->n_rows);
     }
 }
 
 /* `part` is this rank's window part, whose shares are laid out. */
-static void place_entries(tt_exchange *x, tti_handle *h, const int32_t *slot, const float *weight,
+static void place_entries(tt_exchange *x, tti_chunk *c, const int32_t *slot, const float *weight,
                           unsigned char *part)
 {
     const tti_share *share = (const tti_share *)(part + x->layout.share);
     int32_t *index = (int32_t *)(part + x->layout.index);
     float *travelling = (float *)(part + x->layout.weight); /* of entries */
     for (int i = 0; i < x->paths.n_lanes; i++) {
-        h->lane[i].n_rows = 0;
-        h->lane[i].last_token = -1;
+        c->lane[i].n_rows = 0;
+        c->lane[i].last_token = -1;
     }
-    for (int64_t t = 0; t < h->T; t++) {
-        h->is_needed[t] = false;
+    for (int64_t t = 0; t < c->T; t++) {
+        c->is_needed[t] = false;
         for (int64_t k = 0; k < x->K; k++) {
             int32_t s = slot[t * x->K + k];
             for (int w = 0; w < x->width; w++) {
-                int64_t *result = &h->result[(t * x->K + k) * x->width + w];
+                int64_t *result = &c->result[(t * x->K + k) * x->width + w];
                 *result = -1;
                 if (s < 0) {
                     continue;
                 }
                 int32_t key = x->key[(int64_t)s * x->width + w];
                 int32_t o = x->key_owner[key];
-                tti_lane *lane = x->lane_of_owner[o] >= 0 ? &h->lane[x->lane_of_owner[o]] : NULL;
-                h->is_needed[t] = true;
+                tti_lane *lane = x->lane_of_owner[o] >= 0 ? &c->lane[x->lane_of_owner[o]] : NULL;
+                c->is_needed[t] = true;
                 if (lane && lane->last_token != t) {
                     lane->last_token = t;
-                    h->far_row[lane->row_begin + lane->n_rows++] = (int32_t)t;
+                    c->far_row[lane->row_begin + lane->n_rows++] = (int32_t)t;
                 }
-                int32_t entry = h->key_at[key]++;
+                int32_t entry = c->handle->key_at[key]++;
                 /* Near owners read the row where it is; in a message rows are numbered by themselves. */
                 if (x->weights_travel || x->is_reduced) {
                     travelling[entry] = weight[t * x->K + k];
@@ -296,11 +303,44 @@ static void expect_sources(tt_exchange *x, tti_handle *h)
     h->part_bytes = x->part_bytes[part];
     h->part_columns = x->back_columns[part + 1] - x->back_columns[part];
     h->max_local = x->max_local;
-    h->n_arrived = h->cursor = h->n_returned = h->n_summed = 0;
-    h->n_missing_sources = x->n_sources;
     for (int s = 0; s < x->n_sources; s++) {
-        h->missing_source[s] = s;
-        h->arrival[s] = (tti_arrival){0};
+        tti_expect(x, &h->chunk[0], s);
+    }
+}
+
+void tti_expect(tt_exchange *x, tti_chunk *c, int source_id)
+{
+    c->is_expected[source_id] = true;
+    c->n_expected++;
+    c->n_far_expected += x->paths.rail[source_id] >= 0;
+    c->missing_source[c->n_missing_sources++] = source_id;
+    c->arrival[source_id] = (tti_arrival){0};
+}
+
+/* Nothing has happened yet in this use. */
+static void reset_chunk(const tt_exchange *x, tti_chunk *c)
+{
+    c->T = 0;
+    c->n_missing_owners = c->n_missing_sources = 0;
+    c->n_arrived = c->cursor = c->n_returned = c->n_summed = 0;
+    c->n_expected = c->n_far_expected = 0;
+    memset(c->is_expected, 0, (size_t)x->n_sources * sizeof(*c->is_expected));
+}
+
+/* The plan of this rank's tokens in a chunk. */
+static void plan_chunk(tt_exchange *x, tti_chunk *c, const int32_t *slot, const float *weight)
+{
+    unsigned char *part = tti_window_part(x, x->world->rank, c->id);
+    count_entries(x, c, slot);
+    lay_out(x, c, (tti_share *)(part + x->layout.share), (tti_group *)(part + x->layout.group));
+    lay_out_messages(x, c);
+    place_entries(x, c, slot, weight, part);
+    for (int64_t i = 0; i < c->T * x->K; i++) {
+        c->weight[i] = x->weights_travel ? 1.0f : weight[i];
+    }
+    c->n_missing_owners = x->n_owners;
+    for (int o = 0; o < x->n_owners; o++) {
+        c->missing_owner[o] = o;
     }
 }
 
@@ -315,30 +355,24 @@ tt_status tt_exchange_prepare(tt_exchange *exchange, int handle, int64_t T, cons
     TT_CHECK(T == 0 || x->source_id >= 0, TT_ERR_ARG, "%lld tokens on rank %d, which is no source",
              (long long)T, x->world->rank);
     TT_CHECK(x->has_map, TT_ERR_STATE, "the exchange has no owner map yet");
-    TT_TRY(count_entries(x, h, T, slot));
-    TT_TRY(tti_wire_drain(
-        x, h)); /* normally done long ago: what the last use still sends is overwritten below */
-
-    h->T = T;
+    TT_TRY(check_slots(x, T, slot));
+    for (int i = 0; i < h->n_open; i++) { /* normally done long ago: what the last use still sends is overwritten below */
+        TT_TRY(tti_wire_drain(x, &h->chunk[i]));
+    }
+    for (int i = 0; i < x->n_chunks; i++) {
+        reset_chunk(x, &h->chunk[i]);
+    }
     h->use++;
     h->epoch = x->epoch;
     h->mine = mine;
     snprintf(h->mine_text, sizeof(h->mine_text), "%s", mine == TT_OK ? "" : tt_status_message());
-    h->n_missing_owners = h->n_missing_sources = 0;
-    if (x->source_id >= 0) {
-        unsigned char *part = tti_handle_part(x, x->world->rank, handle);
-        tti_share *share = (tti_share *)(part + x->layout.share);
-        lay_out(x, h, share, (tti_group *)(part + x->layout.group));
-        lay_out_messages(x, h);
-        place_entries(x, h, slot, weight, part);
-        for (int64_t i = 0; i < T * x->K; i++) {
-            h->weight[i] = x->weights_travel ? 1.0f : weight[i];
-        }
-        h->n_missing_owners = x->n_owners;
-        for (int o = 0; o < x->n_owners; o++) {
-            h->missing_owner[o] = o;
-        }
+    h->n_own = 0;
+    for (int64_t begin = 0; x->source_id >= 0 && (begin == 0 || (begin < T && mine == TT_OK)); begin += x->chunk_tokens) {
+        tti_chunk *c = &h->chunk[h->n_own++];
+        c->T = T - begin < x->chunk_tokens ? T - begin : x->chunk_tokens;
+        plan_chunk(x, c, slot + begin * x->K, weight + begin * x->K);
     }
+    h->n_open = h->n_own > 1 ? h->n_own : 1;
     if (x->owner_id >= 0) {
         expect_sources(x, h);
     }

@@ -12,11 +12,11 @@
 
 static const uint32_t rows_magic = 0x54545257;    /* "TTRW" */
 static const uint32_t results_magic = 0x54545253; /* "TTRS" */
-enum { ROWS_TAG = 0, RESULTS_TAG = 1, TAGS_PER_HANDLE = 2 };
+enum { ROWS_TAG = 0, RESULTS_TAG = 1, TAGS_PER_CHUNK = 2 };
 
-static int tag_of(const tti_handle *h, int kind)
+static int tag_of(const tti_chunk *c, int kind)
 {
-    return h->id * TAGS_PER_HANDLE + kind;
+    return c->id * TAGS_PER_CHUNK + kind;
 }
 
 /* ---- the form of a message of rows ---- */
@@ -43,9 +43,9 @@ unsigned char *tti_wire_row(const tt_exchange *x, const tti_lane *lane, int64_t 
 }
 
 /* The parts of a lane's owners, their groups and entries: which follow each other in the window, too. */
-static void pack_parts(const tt_exchange *x, const tti_handle *h, const tti_lane *lane)
+static void pack_parts(const tt_exchange *x, const tti_chunk *c, const tti_lane *lane)
 {
-    const unsigned char *window = tti_handle_part(x, x->world->rank, h->id);
+    const unsigned char *window = tti_window_part(x, x->world->rank, c->id);
     const tti_share *share = (const tti_share *)(window + x->layout.share);
     const tti_share *first = &share[x->paths.owner_at[lane->first]];
     tti_wire_part part = {0};
@@ -73,26 +73,27 @@ static void pack_parts(const tt_exchange *x, const tti_handle *h, const tti_lane
     }
 }
 
-void tti_wire_pack_heads(tt_exchange *x, tti_handle *h)
+void tti_wire_pack_heads(tt_exchange *x, tti_chunk *c)
 {
     for (int i = 0; i < x->paths.n_lanes; i++) {
-        const tti_lane *lane = &h->lane[i];
+        const tti_lane *lane = &c->lane[i];
         tti_wire_header header = {.magic = rows_magic,
-                                  .status = (int32_t)h->mine,
-                                  .seq = h->use,
-                                  .epoch = h->epoch,
+                                  .status = (int32_t)c->handle->mine,
+                                  .seq = c->handle->use,
+                                  .epoch = c->handle->epoch,
                                   .bytes = lane->message_bytes,
                                   .visible_ns = tti_due(x->world),
                                   .rank = x->world->rank,
-                                  .handle = h->id,
+                                  .chunk = (uint16_t)c->id,
+                                  .n_chunks = (uint16_t)c->handle->n_own,
                                   .n_owners = lane->n_owners};
-        if (h->mine == TT_OK) {
+        if (c->handle->mine == TT_OK) {
             header.n_rows = (int32_t)lane->n_rows;
             header.n_entries = (int32_t)lane->n_entries;
             header.n_groups = (int32_t)lane->n_groups;
-            pack_parts(x, h, lane);
+            pack_parts(x, c, lane);
         } else {
-            memcpy(lane->message + TTI_HEADER_BYTES, h->mine_text, TTI_FAIL_TEXT_BYTES);
+            memcpy(lane->message + TTI_HEADER_BYTES, c->handle->mine_text, TTI_FAIL_TEXT_BYTES);
         }
         memcpy(lane->message, &header, sizeof(header));
     }
@@ -100,12 +101,12 @@ void tti_wire_pack_heads(tt_exchange *x, tti_handle *h)
 
 /* ---- pieces ---- */
 
-static tt_status send_pieces(tt_exchange *x, tti_handle *h, const unsigned char *data, size_t bytes,
+static tt_status send_pieces(tt_exchange *x, tti_chunk *c, const unsigned char *data, size_t bytes,
                              int rank, int tag, MPI_Request *request, int *n_out)
 {
     size_t n = tti_n_pieces(x->world, bytes);
-    tti_count(h, TTI_COUNT_WIRE_OUT, bytes); /* before the peer can count it as received */
-    tti_count(h, TTI_COUNT_MESSAGES, n);
+    tti_count(c->handle, TTI_COUNT_WIRE_OUT, bytes); /* before the peer can count it as received */
+    tti_count(c->handle, TTI_COUNT_MESSAGES, n);
     for (size_t i = 0; i < n; i++) {
         TT_TRY(TT_MPI(MPI_Isend(data + i * x->world->piece_bytes,
                                 tti_int(tti_piece_bytes(x->world, bytes, i)), MPI_BYTE, rank, tag,
@@ -117,31 +118,31 @@ static tt_status send_pieces(tt_exchange *x, tti_handle *h, const unsigned char 
 
 /* ---- source side of progress ---- */
 
-static tt_status post(tt_exchange *x, tti_handle *h)
+static tt_status post(tt_exchange *x, tti_chunk *c)
 {
     const int n_lanes = x->paths.n_lanes;
-    unsigned char *back = n_lanes ? tti_handle_part(x, x->world->rank, h->id) + x->layout.back : NULL;
+    unsigned char *back = n_lanes ? tti_window_part(x, x->world->rank, c->id) + x->layout.back : NULL;
     for (int i = 0; i < n_lanes; i++) { /* receives first: an answer must never be unexpected */
-        tti_lane *lane = &h->lane[i];
+        tti_lane *lane = &c->lane[i];
         TT_ASSERT(lane->n_send == 0 && !lane->is_receiving); /* prepare has waited for that */
         unsigned char *at = back + lane->back_begin;
         size_t n = tti_n_pieces(x->world, lane->result_bytes);
         for (size_t p = 0; p < n; p++) {
             TT_TRY(TT_MPI(MPI_Irecv(at + p * x->world->piece_bytes, tti_int(tti_piece_bytes(x->world, lane->result_bytes, p)), MPI_BYTE,
-                                    lane->rank, tag_of(h, RESULTS_TAG), x->comm, &lane->receive[p])));
+                                    lane->rank, tag_of(c, RESULTS_TAG), x->comm, &lane->receive[p])));
         }
         lane->n_receive = tti_int(n);
         lane->is_receiving = true;
     }
     for (int i = 0; i < n_lanes; i++) {
-        tti_lane *lane = &h->lane[(i + x->paths.first_lane) % n_lanes];
-        tti_count(h, TTI_COUNT_PAYLOAD, (uint64_t)lane->n_rows * x->layout.row_bytes);
-        TT_TRY(send_pieces(x, h, lane->message, lane->message_bytes, lane->rank, tag_of(h, ROWS_TAG), lane->send, &lane->n_send));
+        tti_lane *lane = &c->lane[(i + x->paths.first_lane) % n_lanes];
+        tti_count(c->handle, TTI_COUNT_PAYLOAD, (uint64_t)lane->n_rows * x->layout.row_bytes);
+        TT_TRY(send_pieces(x, c, lane->message, lane->message_bytes, lane->rank, tag_of(c, ROWS_TAG), lane->send, &lane->n_send));
     }
     return TT_OK;
 }
 
-static tt_status advance_lane(tt_exchange *x, tti_handle *h, tti_lane *lane, bool *is_sending)
+static tt_status advance_lane(tt_exchange *x, tti_chunk *c, tti_lane *lane, bool *is_sending)
 {
     bool done = false;
     TT_TRY(tti_test_all(lane->send, lane->n_send, &done));
@@ -154,7 +155,7 @@ static tt_status advance_lane(tt_exchange *x, tti_handle *h, tti_lane *lane, boo
         TT_TRY(tti_test_all(lane->receive, lane->n_receive, &done));
         if (done) {
             lane->is_receiving = false;
-            tti_count(h, TTI_COUNT_WIRE_IN, lane->result_bytes);
+            tti_count(c->handle, TTI_COUNT_WIRE_IN, lane->result_bytes);
             atomic_store_explicit(&lane->has_returned, true, memory_order_release);
             atomic_fetch_add_explicit(&x->world->n_events, 1, memory_order_relaxed);
         }
@@ -164,14 +165,14 @@ static tt_status advance_lane(tt_exchange *x, tti_handle *h, tti_lane *lane, boo
 
 /* ---- the rail: owner side of progress ---- */
 
-static tt_status protocol_error(const tt_exchange *x, const tti_handle *h, int rank,
+static tt_status protocol_error(const tt_exchange *x, const tti_chunk *c, int rank,
                                 const char *what, uint64_t got, uint64_t expected)
 {
     char a[TTI_NAME_BYTES], b[TTI_NAME_BYTES];
     return TT_FAIL(TT_ERR_PROTOCOL,
-                   "exchange handle %d, use %llu: %s of the message from %s to %s is %llu, "
+                   "exchange handle %d, use %llu, chunk %d: %s of the message from %s to %s is %llu, "
                    "expected %llu",
-                   h->id, (unsigned long long)h->use, what,
+                   c->handle->id, (unsigned long long)c->handle->use, c->place, what,
                    tti_rank_name(x->world, rank, a, sizeof(a)),
                    tti_rank_name(x->world, x->world->rank, b, sizeof(b)), (unsigned long long)got,
                    (unsigned long long)expected);
@@ -183,52 +184,53 @@ static unsigned char *message_of(const tt_exchange *x, const tti_intake *in)
 }
 
 /* The first piece is here: how many follow? */
-static tt_status read_head(tt_exchange *x, tti_handle *h, tti_intake *in, const MPI_Status *status)
+static tt_status read_head(tt_exchange *x, tti_chunk *c, tti_intake *in, const MPI_Status *status)
 {
     tti_wire_header header;
     int got = 0;
     MPI_Get_count(status, MPI_BYTE, &got);
     if (got < TTI_HEADER_BYTES) {
-        return protocol_error(x, h, in->rank, "length", (uint64_t)got, TTI_HEADER_BYTES);
+        return protocol_error(x, c, in->rank, "length", (uint64_t)got, TTI_HEADER_BYTES);
     }
     memcpy(&header, message_of(x, in), sizeof(header));
     if (header.magic != rows_magic) {
-        return protocol_error(x, h, in->rank, "magic", header.magic, rows_magic);
+        return protocol_error(x, c, in->rank, "magic", header.magic, rows_magic);
     }
     if (header.bytes < TTI_HEADER_BYTES || header.bytes > x->layout.message_bytes) {
-        return protocol_error(x, h, in->rank, "length", header.bytes, x->layout.message_bytes);
+        return protocol_error(x, c, in->rank, "length", header.bytes, x->layout.message_bytes);
     }
     size_t first = tti_piece_bytes(x->world, (size_t)header.bytes, 0);
     if ((size_t)got != first) {
-        return protocol_error(x, h, in->rank, "first piece", (uint64_t)got, first);
+        return protocol_error(x, c, in->rank, "first piece", (uint64_t)got, first);
     }
     in->n_receive = tti_int(tti_n_pieces(x->world, (size_t)header.bytes));
     for (int p = 1; p < in->n_receive; p++) {
         TT_TRY(TT_MPI(MPI_Start(&in->receive[p])));
     }
-    tti_count(h, TTI_COUNT_WIRE_IN, header.bytes);
+    tti_count(c->handle, TTI_COUNT_WIRE_IN, header.bytes);
     return TT_OK;
 }
 
 /* The whole message is here, and the last results have left: its owners may read it. */
-static tt_status open_gate(tt_exchange *x, tti_handle *h, tti_intake *in)
+static tt_status open_gate(tt_exchange *x, tti_chunk *c, tti_intake *in)
 {
     tti_wire_header header;
     tti_wire_part end = {0};
     memcpy(&header, message_of(x, in), sizeof(header));
-    if (header.seq != in->seq + 1) { /* every use has a message from every far source */
-        return protocol_error(x, h, in->rank, "use", header.seq, in->seq + 1);
+    /* Every use has a message from every far source in its first chunk. */
+    if (c->place == 0 ? header.seq != in->seq + 1 : header.seq <= in->seq) {
+        return protocol_error(x, c, in->rank, "use", header.seq, in->seq + 1);
     }
     if (header.status == TT_OK) {
         if (header.n_owners != x->paths.n_mates) {
-            return protocol_error(x, h, in->rank, "number of owners", (uint64_t)(uint32_t)header.n_owners, (uint64_t)x->paths.n_mates);
+            return protocol_error(x, c, in->rank, "number of owners", (uint64_t)(uint32_t)header.n_owners, (uint64_t)x->paths.n_mates);
         }
         if (header.bytes < head_bytes(x, header.n_owners, 0, 0)) {
-            return protocol_error(x, h, in->rank, "length", header.bytes, head_bytes(x, header.n_owners, 0, 0));
+            return protocol_error(x, c, in->rank, "length", header.bytes, head_bytes(x, header.n_owners, 0, 0));
         }
         memcpy(&end, message_of(x, in) + TTI_HEADER_BYTES + (size_t)header.n_owners * sizeof(end), sizeof(end));
         if (end.back_begin < TTI_HEADER_BYTES || (uint64_t)end.back_begin > x->layout.result_bytes) {
-            return protocol_error(x, h, in->rank, "length of its results", (uint64_t)end.back_begin, x->layout.result_bytes);
+            return protocol_error(x, c, in->rank, "length of its results", (uint64_t)end.back_begin, x->layout.result_bytes);
         }
     }
     in->seq = header.seq;
@@ -256,7 +258,7 @@ static uint64_t result_payload(const tt_exchange *x, const unsigned char *messag
 }
 
 /* All owners have put their results. */
-static tt_status answer(tt_exchange *x, tti_handle *h, tti_intake *in)
+static tt_status answer(tt_exchange *x, tti_chunk *c, tti_intake *in)
 {
     unsigned char *results = in->part + x->layout.results;
     tti_wire_header rows;
@@ -268,16 +270,16 @@ static tt_status answer(tt_exchange *x, tti_handle *h, tti_intake *in)
                               .visible_ns = tti_due(x->world),
                               .n_entries = rows.n_entries,
                               .rank = x->world->rank,
-                              .handle = h->id,
+                              .chunk = (uint16_t)c->id,
                               .n_owners = rows.n_owners};
     memcpy(results, &header, sizeof(header));
-    tti_count(h, TTI_COUNT_PAYLOAD, rows.status == TT_OK ? result_payload(x, message_of(x, in), &rows) : 0);
+    tti_count(c->handle, TTI_COUNT_PAYLOAD, rows.status == TT_OK ? result_payload(x, message_of(x, in), &rows) : 0);
     /* The receive first: the next rows may follow the results at once. */
     TT_TRY(TT_MPI(MPI_Start(&in->receive[0])));
-    return send_pieces(x, h, results, in->result_bytes, in->rank, tag_of(h, RESULTS_TAG), in->send, &in->n_send);
+    return send_pieces(x, c, results, in->result_bytes, in->rank, tag_of(c, RESULTS_TAG), in->send, &in->n_send);
 }
 
-static tt_status advance_intake(tt_exchange *x, tti_handle *h, tti_intake *in, bool *is_sending)
+static tt_status advance_intake(tt_exchange *x, tti_chunk *c, tti_intake *in, bool *is_sending)
 {
     bool is_sent = false, is_here = false;
     int stage = atomic_load_explicit(&in->stage, memory_order_relaxed), seen = stage;
@@ -286,8 +288,8 @@ static tt_status advance_intake(tt_exchange *x, tti_handle *h, tti_intake *in, b
         in->n_send = 0;
     }
     if (stage == TTI_INTAKE_OPEN && all_returned(x, in)) {
-        atomic_store_explicit(&h->is_sending, true, memory_order_relaxed);
-        TT_TRY(answer(x, h, in));
+        atomic_store_explicit(&c->is_sending, true, memory_order_relaxed);
+        TT_TRY(answer(x, c, in));
         is_sent = false;
         stage = seen = TTI_INTAKE_HEAD;
         atomic_store_explicit(&in->stage, stage, memory_order_release); /* is_sending first: see tti_wire_drain */
@@ -299,7 +301,7 @@ static tt_status advance_intake(tt_exchange *x, tti_handle *h, tti_intake *in, b
         int done = 0;
         TT_TRY(TT_MPI(MPI_Test(&in->receive[0], &done, &status)));
         if (done) {
-            TT_TRY(read_head(x, h, in, &status));
+            TT_TRY(read_head(x, c, in, &status));
             stage = TTI_INTAKE_REST;
         }
     }
@@ -310,7 +312,7 @@ static tt_status advance_intake(tt_exchange *x, tti_handle *h, tti_intake *in, b
         }
     }
     if (stage == TTI_INTAKE_FULL && is_sent) { /* only now may our results be overwritten */
-        TT_TRY(open_gate(x, h, in));
+        TT_TRY(open_gate(x, c, in));
         stage = TTI_INTAKE_OPEN;
     }
     *is_sending = *is_sending || !is_sent;
@@ -321,36 +323,36 @@ static tt_status advance_intake(tt_exchange *x, tti_handle *h, tti_intake *in, b
 }
 
 /* Looked at after the op was put to rest. The use may be over already and have left something to send. */
-static bool has_new_work(const tt_exchange *x, const tti_handle *h)
+static bool has_new_work(const tt_exchange *x, const tti_chunk *c)
 {
-    bool is_new = atomic_load(&h->is_open) || atomic_load(&h->must_post);
+    bool is_new = atomic_load(&c->is_open) || atomic_load(&c->must_post);
     for (int i = 0; i < x->paths.n_intakes && !is_new; i++) {
-        is_new = atomic_load(&h->intake[i].stage) == TTI_INTAKE_OPEN && all_returned(x, &h->intake[i]);
+        is_new = atomic_load(&c->intake[i].stage) == TTI_INTAKE_OPEN && all_returned(x, &c->intake[i]);
     }
     return is_new;
 }
 
 static tt_status advance(tti_op *op)
 {
-    tti_handle *h = op->arg;
-    tt_exchange *x = h->x;
-    bool is_sending = false, is_open = atomic_load_explicit(&h->is_open, memory_order_acquire);
-    if (atomic_load_explicit(&h->must_post, memory_order_acquire)) {
-        atomic_store_explicit(&h->is_sending, true, memory_order_relaxed);
-        atomic_store_explicit(&h->must_post, false,
+    tti_chunk *c = op->arg;
+    tt_exchange *x = c->handle->x;
+    bool is_sending = false, is_open = atomic_load_explicit(&c->is_open, memory_order_acquire);
+    if (atomic_load_explicit(&c->must_post, memory_order_acquire)) {
+        atomic_store_explicit(&c->is_sending, true, memory_order_relaxed);
+        atomic_store_explicit(&c->must_post, false,
                               memory_order_release); /* is_sending first: see tti_wire_drain */
-        TT_TRY(post(x, h));
+        TT_TRY(post(x, c));
     }
     for (int i = 0; i < x->paths.n_lanes; i++) {
-        TT_TRY(advance_lane(x, h, &h->lane[i], &is_sending));
+        TT_TRY(advance_lane(x, c, &c->lane[i], &is_sending));
     }
     for (int i = 0; i < x->paths.n_intakes; i++) {
-        TT_TRY(advance_intake(x, h, &h->intake[i], &is_sending));
+        TT_TRY(advance_intake(x, c, &c->intake[i], &is_sending));
     }
-    atomic_store_explicit(&h->is_sending, is_sending, memory_order_release);
+    atomic_store_explicit(&c->is_sending, is_sending, memory_order_release);
     if (!is_open && !is_sending) { /* the use is over, and so is all that it sent */
         tti_op_rest(x->world, op);
-        if (has_new_work(x, h)) {
+        if (has_new_work(x, c)) {
             tti_op_wake(x->world, op);
         }
     }
@@ -359,48 +361,62 @@ static tt_status advance(tti_op *op)
 
 /* ---- the handle's thread ---- */
 
-void tti_wire_post(tt_exchange *x, tti_handle *h)
+void tti_wire_post(tt_exchange *x, tti_chunk *c)
 {
     if (x->paths.n_lanes + x->paths.n_intakes == 0) {
         return;
     }
     for (int i = 0; i < x->paths.n_lanes; i++) {
-        atomic_store_explicit(&h->lane[i].has_returned, false, memory_order_relaxed);
+        atomic_store_explicit(&c->lane[i].has_returned, false, memory_order_relaxed);
     }
-    atomic_store_explicit(&h->is_sending, true, memory_order_relaxed);
-    atomic_store_explicit(&h->must_post, true, memory_order_release);
-    atomic_store(&h->is_open, true);
-    tti_op_wake(x->world, &h->op);
+    atomic_store_explicit(&c->is_sending, true, memory_order_relaxed);
+    atomic_store_explicit(&c->must_post, true, memory_order_release);
+    tti_wire_await(x, c);
     tti_progress(x->world);
 }
 
-void tti_wire_return(tt_exchange *x, tti_handle *h, int source_id)
+void tti_wire_await(tt_exchange *x, tti_chunk *c)
+{
+    if (x->paths.n_lanes + x->paths.n_intakes > 0) {
+        atomic_store(&c->is_open, true);
+        tti_op_wake(x->world, &c->op);
+    }
+}
+
+void tti_wire_return(tt_exchange *x, tti_chunk *c, int source_id)
 {
     if (x->paths.rail[source_id] == x->owner_id) {
-        tti_op_wake(x->world, &h->op);
+        tti_op_wake(x->world, &c->op);
         tti_progress(x->world);
     }
 }
 
-/* Only in exchanges by node: without mates, what this rank has returned is all that is awaited. */
-bool tti_wire_has_answered(const tt_exchange *x, const tti_handle *h)
+/* Whether all that came to this rank in the handle's last use is answered. */
+static bool has_answered(const tt_exchange *x, const tti_chunk *c)
 {
     bool all = true;
-    for (int i = 0; i < x->paths.n_intakes && x->paths.by_node && all; i++) {
-        all = atomic_load_explicit(&h->intake[i].answered, memory_order_acquire) == h->use;
+    for (int i = 0; i < x->paths.n_intakes && all; i++) {
+        const tti_intake *in = &c->intake[i];
+        all = !c->is_expected[in->source_id] || atomic_load_explicit(&in->answered, memory_order_acquire) == c->handle->use;
     }
     return all;
 }
 
-void tti_wire_owing_mates(const tt_exchange *x, const tti_handle *h, bool *owes)
+/* Only in exchanges by node: without mates, what this rank has returned is all that is awaited. */
+bool tti_wire_has_answered(const tt_exchange *x, const tti_chunk *c)
+{
+    return !x->paths.by_node || has_answered(x, c);
+}
+
+void tti_wire_owing_mates(const tt_exchange *x, const tti_chunk *c, bool *owes)
 {
     for (int i = 0; i < x->paths.n_intakes; i++) {
-        const tti_intake *in = &h->intake[i];
+        const tti_intake *in = &c->intake[i];
         const tti_return *ret = tti_intake_returns(in->part);
-        const bool is_open = atomic_load_explicit(&((const tti_gate *)in->part)->seq, memory_order_acquire) == h->use;
+        const bool is_open = atomic_load_explicit(&((const tti_gate *)in->part)->seq, memory_order_acquire) == c->handle->use;
         for (int m = 0; m < x->paths.n_mates && is_open; m++) {
             const int owner_id = x->paths.owner_at[x->paths.mate_first + m];
-            const bool has_returned = atomic_load_explicit(x->is_reduced ? &ret[m].summed : &ret[m].seq, memory_order_acquire) == h->use;
+            const bool has_returned = atomic_load_explicit(x->is_reduced ? &ret[m].summed : &ret[m].seq, memory_order_acquire) == c->handle->use;
             owes[x->owner[owner_id]] = owes[x->owner[owner_id]] || (!has_returned && owner_id != x->owner_id);
         }
     }
@@ -409,35 +425,28 @@ void tti_wire_owing_mates(const tt_exchange *x, const tti_handle *h, bool *owes)
 /* Whom we still send to; mpi_lock held. */
 static void owing_sends(void *arg, bool *owes)
 {
-    const tti_handle *h = arg;
-    for (int i = 0; i < h->x->paths.n_intakes; i++) {
-        const tti_intake *in = &h->intake[i];
+    const tti_chunk *c = arg;
+    for (int i = 0; i < c->handle->x->paths.n_intakes; i++) {
+        const tti_intake *in = &c->intake[i];
         owes[in->rank] = owes[in->rank] || in->n_send > 0;
     }
-    for (int i = 0; i < h->x->paths.n_lanes; i++) {
-        const tti_lane *lane = &h->lane[i];
+    for (int i = 0; i < c->handle->x->paths.n_lanes; i++) {
+        const tti_lane *lane = &c->lane[i];
         owes[lane->rank] = owes[lane->rank] || lane->n_send > 0;
     }
 }
 
 /* Not what belongs to the next use: its rows may be here already. */
-static bool is_draining(const tt_exchange *x, const tti_handle *h)
+static bool is_draining(const tt_exchange *x, const tti_chunk *c)
 {
-    if (atomic_load_explicit(&h->must_post, memory_order_acquire)) {
-        return true;
-    }
-    for (int i = 0; i < x->paths.n_intakes; i++) {
-        if (atomic_load_explicit(&h->intake[i].answered, memory_order_acquire) != h->use) {
-            return true;
-        }
-    }
-    return atomic_load_explicit(&h->is_sending, memory_order_acquire);
+    return atomic_load_explicit(&c->must_post, memory_order_acquire) || !has_answered(x, c) ||
+           atomic_load_explicit(&c->is_sending, memory_order_acquire);
 }
 
-tt_status tti_wire_drain(tt_exchange *x, tti_handle *h)
+tt_status tti_wire_drain(tt_exchange *x, tti_chunk *c)
 {
-    tti_wait wait = {.what = "an exchange's sends", .owing = owing_sends, .arg = h};
-    while (x->paths.n_lanes + x->paths.n_intakes > 0 && is_draining(x, h)) {
+    tti_wait wait = {.what = "an exchange's sends", .owing = owing_sends, .arg = c};
+    while (x->paths.n_lanes + x->paths.n_intakes > 0 && is_draining(x, c)) {
         TT_TRY(tti_wait_once(x->world, &wait));
     }
     tti_wait_end(x->world, &wait);
@@ -452,7 +461,7 @@ static bool is_due(const tt_world *world, const tti_wire_header *header, int ran
 }
 
 /* Fields that both kinds of message share. */
-static tt_status check_header(const tt_exchange *x, const tti_handle *h,
+static tt_status check_header(const tt_exchange *x, const tti_chunk *c,
                               const tti_wire_header *header, uint32_t magic, int rank)
 {
     const struct {
@@ -460,14 +469,14 @@ static tt_status check_header(const tt_exchange *x, const tti_handle *h,
         uint64_t got, expected;
     } fields[] = {
         {"magic", header->magic, magic},
-        {"use", header->seq, h->use},
-        {"owner map epoch", header->epoch, h->epoch},
+        {"use", header->seq, c->handle->use},
+        {"owner map epoch", header->epoch, c->handle->epoch},
         {"sender", (uint64_t)header->rank, (uint64_t)rank},
-        {"handle", (uint64_t)header->handle, (uint64_t)h->id},
+        {"chunk", header->chunk, (uint64_t)c->id},
     };
     for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
         if (fields[i].got != fields[i].expected) {
-            return protocol_error(x, h, rank, fields[i].what, fields[i].got, fields[i].expected);
+            return protocol_error(x, c, rank, fields[i].what, fields[i].got, fields[i].expected);
         }
     }
     return TT_OK;
@@ -482,25 +491,25 @@ typedef struct wire_view {
 } wire_view;
 
 /* Counts and parts. */
-static tt_status check_parts(const tt_exchange *x, const tti_handle *h, const tti_wire_header *header, const unsigned char *message, int rank,
+static tt_status check_parts(const tt_exchange *x, const tti_chunk *c, const tti_wire_header *header, const unsigned char *message, int rank,
                              int mate, wire_view *view)
 {
     const struct {
         const char *what;
         int64_t got, most;
     } counts[] = {
-        {"number of rows", header->n_rows, x->max_tokens},
-        {"number of entries", header->n_entries, x->max_tokens * x->K * x->width},
+        {"number of rows", header->n_rows, x->chunk_tokens},
+        {"number of entries", header->n_entries, x->chunk_tokens * x->K * x->width},
         {"number of groups", header->n_groups, header->n_entries},
     };
     for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
         if (counts[i].got < 0 || counts[i].got > counts[i].most) {
-            return protocol_error(x, h, rank, counts[i].what, (uint64_t)counts[i].got, (uint64_t)counts[i].most);
+            return protocol_error(x, c, rank, counts[i].what, (uint64_t)counts[i].got, (uint64_t)counts[i].most);
         }
     }
     const uint64_t bytes = head_bytes(x, header->n_owners, header->n_groups, header->n_entries) + (uint64_t)header->n_rows * x->layout.row_bytes;
     if (header->bytes != bytes) {
-        return protocol_error(x, h, rank, "length", header->bytes, bytes);
+        return protocol_error(x, c, rank, "length", header->bytes, bytes);
     }
     int64_t n_groups = 0, n_entries = 0;
     const unsigned char *at = message + TTI_HEADER_BYTES;
@@ -511,20 +520,20 @@ static tt_status check_parts(const tt_exchange *x, const tti_handle *h, const tt
             *view = (wire_view){.part = part, .first_group = n_groups, .first_entry = n_entries};
         }
         if (part.n_groups < 0 || part.n_entries < 0 || part.n_rows < 0 || part.part < 0 || part.part >= x->width) {
-            return protocol_error(x, h, rank, "part of an owner", (uint64_t)m, (uint64_t)header->n_owners);
+            return protocol_error(x, c, rank, "part of an owner", (uint64_t)m, (uint64_t)header->n_owners);
         }
         const uint64_t back = (uint64_t)part.n_entries * tti_far_stride(x, part.part), room = x->layout.intake_bytes - x->layout.put;
         if (part.back_begin < TTI_HEADER_BYTES || (uint64_t)part.back_begin > room || back > room - (uint64_t)part.back_begin) {
-            return protocol_error(x, h, rank, "place of results", (uint64_t)part.back_begin, room);
+            return protocol_error(x, c, rank, "place of results", (uint64_t)part.back_begin, room);
         }
         n_groups += part.n_groups;
         n_entries += part.n_entries;
     }
-    if (view->part.n_entries > 0 && view->part.part != (h->part < 0 ? 0 : h->part)) {
-        return protocol_error(x, h, rank, "columns of this owner", (uint64_t)view->part.part, (uint64_t)h->part);
+    if (view->part.n_entries > 0 && view->part.part != (c->handle->part < 0 ? 0 : c->handle->part)) {
+        return protocol_error(x, c, rank, "columns of this owner", (uint64_t)view->part.part, (uint64_t)c->handle->part);
     }
     if (n_groups != header->n_groups || n_entries != header->n_entries) {
-        return protocol_error(x, h, rank, "sum of parts", (uint64_t)n_entries, (uint64_t)(uint32_t)header->n_entries);
+        return protocol_error(x, c, rank, "sum of parts", (uint64_t)n_entries, (uint64_t)(uint32_t)header->n_entries);
     }
     view->group = (const tti_group *)(at + sizeof(tti_wire_part));
     view->index = (const int32_t *)(view->group + header->n_groups);
@@ -532,21 +541,21 @@ static tt_status check_parts(const tt_exchange *x, const tti_handle *h, const tt
 }
 
 /* Groups and index of this owner. */
-static tt_status check_entries(const tt_exchange *x, const tti_handle *h, const wire_view *view, int32_t n_rows, int rank)
+static tt_status check_entries(const tt_exchange *x, const tti_chunk *c, const wire_view *view, int32_t n_rows, int rank)
 {
     int64_t sum = 0;
     for (int64_t g = view->first_group; g < view->first_group + view->part.n_groups; g++) {
-        if (view->group[g].slot < 0 || view->group[g].slot > h->max_local || view->group[g].n <= 0) {
-            return protocol_error(x, h, rank, "slot of a group", (uint64_t)(uint32_t)view->group[g].slot, (uint64_t)(uint32_t)h->max_local);
+        if (view->group[g].slot < 0 || view->group[g].slot > c->handle->max_local || view->group[g].n <= 0) {
+            return protocol_error(x, c, rank, "slot of a group", (uint64_t)(uint32_t)view->group[g].slot, (uint64_t)(uint32_t)c->handle->max_local);
         }
         sum += view->group[g].n;
     }
     if (sum != view->part.n_entries) {
-        return protocol_error(x, h, rank, "sum of groups", (uint64_t)sum, (uint64_t)(uint32_t)view->part.n_entries);
+        return protocol_error(x, c, rank, "sum of groups", (uint64_t)sum, (uint64_t)(uint32_t)view->part.n_entries);
     }
     for (int64_t e = view->first_entry; e < view->first_entry + view->part.n_entries; e++) {
         if (view->index[e] < 0 || view->index[e] >= n_rows) {
-            return protocol_error(x, h, rank, "row of an entry", (uint64_t)(uint32_t)view->index[e], (uint64_t)(uint32_t)n_rows);
+            return protocol_error(x, c, rank, "row of an entry", (uint64_t)(uint32_t)view->index[e], (uint64_t)(uint32_t)n_rows);
         }
     }
     return TT_OK;
@@ -561,11 +570,11 @@ static tt_status failed_source(const tt_exchange *x, const tti_wire_header *head
                    (const char *)message + TTI_HEADER_BYTES);
 }
 
-tt_status tti_wire_arrive(tt_exchange *x, tti_handle *h, int source_id, bool *has_arrived_out)
+tt_status tti_wire_arrive(tt_exchange *x, tti_chunk *c, int source_id, bool *has_arrived_out)
 {
     *has_arrived_out = false;
-    unsigned char *intake = tti_intake_part(x, source_id, h->id);
-    if (atomic_load_explicit(&((tti_gate *)intake)->seq, memory_order_acquire) != h->use) {
+    unsigned char *intake = tti_intake_part(x, source_id, c->id);
+    if (atomic_load_explicit(&((tti_gate *)intake)->seq, memory_order_acquire) != c->handle->use) {
         return TT_OK;
     }
     const unsigned char *message = intake + x->layout.message;
@@ -576,14 +585,18 @@ tt_status tti_wire_arrive(tt_exchange *x, tti_handle *h, int source_id, bool *ha
     if (!is_due(x->world, &header, rank)) {
         return TT_OK;
     }
-    TT_TRY(check_header(x, h, &header, rows_magic, rank));
+    TT_TRY(check_header(x, c, &header, rows_magic, rank));
     if (header.status != TT_OK) {
         return failed_source(x, &header, message, rank);
     }
-    TT_TRY(check_parts(x, h, &header, message, rank, mate, &view));
-    TT_TRY(check_entries(x, h, &view, header.n_rows, rank));
-    h->arrival[source_id] = (tti_arrival){
+    if (header.n_chunks <= c->place || header.n_chunks > x->n_chunks) {
+        return protocol_error(x, c, rank, "number of chunks", header.n_chunks, (uint64_t)x->n_chunks);
+    }
+    TT_TRY(check_parts(x, c, &header, message, rank, mate, &view));
+    TT_TRY(check_entries(x, c, &view, header.n_rows, rank));
+    c->arrival[source_id] = (tti_arrival){
         .has_arrived = true,
+        .n_chunks = header.n_chunks,
         .group = view.group + view.first_group,
         .n_groups = view.part.n_groups,
         .n_left = view.part.n_groups,
@@ -593,35 +606,35 @@ tt_status tti_wire_arrive(tt_exchange *x, tti_handle *h, int source_id, bool *ha
         .rows = message + head_bytes(x, header.n_owners, header.n_groups, header.n_entries),
         .row_bytes = x->layout.row_bytes,
         .back = intake + x->layout.put + view.part.back_begin,
-        .back_stride = tti_far_stride(x, h->part < 0 ? 0 : h->part),
+        .back_stride = tti_far_stride(x, c->handle->part < 0 ? 0 : c->handle->part),
         .back_wire = x->is_reduced ? TT_WIRE_F32 : x->wire_back,
         .ret = tti_intake_returns(intake) + mate};
-    tti_count(h, TTI_COUNT_ROWS_IN, (uint64_t)view.part.n_rows);
+    tti_count(c->handle, TTI_COUNT_ROWS_IN, (uint64_t)view.part.n_rows);
     if (x->paths.rail[source_id] != x->owner_id) {
-        tti_count(h, TTI_COUNT_NODE_BYTES,
-                  (uint64_t)view.part.n_rows * x->layout.row_bytes + (uint64_t)view.part.n_entries * tti_far_stride(x, h->part < 0 ? 0 : h->part));
+        tti_count(c->handle, TTI_COUNT_NODE_BYTES,
+                  (uint64_t)view.part.n_rows * x->layout.row_bytes + (uint64_t)view.part.n_entries * tti_far_stride(x, c->handle->part < 0 ? 0 : c->handle->part));
     }
     *has_arrived_out = true;
     return TT_OK;
 }
 
-tt_status tti_wire_returned(tt_exchange *x, tti_handle *h, const tti_lane *lane, bool *has_returned_out)
+tt_status tti_wire_returned(tt_exchange *x, tti_chunk *c, const tti_lane *lane, bool *has_returned_out)
 {
     *has_returned_out = false;
     if (!atomic_load_explicit(&lane->has_returned, memory_order_acquire)) {
         return TT_OK;
     }
     tti_wire_header header;
-    memcpy(&header, tti_handle_part(x, x->world->rank, h->id) + x->layout.back + lane->back_begin, sizeof(header));
+    memcpy(&header, tti_window_part(x, x->world->rank, c->id) + x->layout.back + lane->back_begin, sizeof(header));
     if (!is_due(x->world, &header, lane->rank)) {
         return TT_OK;
     }
-    TT_TRY(check_header(x, h, &header, results_magic, lane->rank));
+    TT_TRY(check_header(x, c, &header, results_magic, lane->rank));
     if (header.bytes != lane->result_bytes) {
-        return protocol_error(x, h, lane->rank, "length of results", header.bytes, lane->result_bytes);
+        return protocol_error(x, c, lane->rank, "length of results", header.bytes, lane->result_bytes);
     }
     if (header.n_entries != lane->n_entries) {
-        return protocol_error(x, h, lane->rank, "number of results", (uint64_t)(uint32_t)header.n_entries, (uint64_t)lane->n_entries);
+        return protocol_error(x, c, lane->rank, "number of results", (uint64_t)(uint32_t)header.n_entries, (uint64_t)lane->n_entries);
     }
     *has_returned_out = true;
     return TT_OK;
@@ -629,25 +642,25 @@ tt_status tti_wire_returned(tt_exchange *x, tti_handle *h, const tti_lane *lane,
 
 /* ---- life ---- */
 
-tt_status tti_wire_open(tt_exchange *x, tti_handle *h)
+tt_status tti_wire_open(tt_exchange *x, tti_chunk *c)
 {
     tt_status st = TT_OK;
     tti_lock(x->world);
     for (int i = 0; i < x->paths.n_intakes && st == TT_OK; i++) {
-        tti_intake *in = &h->intake[i];
+        tti_intake *in = &c->intake[i];
         size_t bytes = x->layout.message_bytes, n = tti_n_pieces(x->world, bytes);
-        in->part = tti_intake_part(x, in->source_id, h->id);
+        in->part = tti_intake_part(x, in->source_id, c->id);
         for (size_t p = 0; p < n && st == TT_OK; p++) {
             st = TT_MPI(MPI_Recv_init(message_of(x, in) + p * x->world->piece_bytes, tti_int(tti_piece_bytes(x->world, bytes, p)), MPI_BYTE,
-                                      in->rank, tag_of(h, ROWS_TAG), x->comm, &in->receive[p]));
+                                      in->rank, tag_of(c, ROWS_TAG), x->comm, &in->receive[p]));
         }
         if (st == TT_OK) {
             st = TT_MPI(MPI_Start(&in->receive[0]));
         }
     }
     tti_unlock(x->world);
-    h->op = (tti_op){.advance = advance, .arg = h};
-    tti_op_register(x->world, &h->op);
+    c->op = (tti_op){.advance = advance, .arg = c};
+    tti_op_register(x->world, &c->op);
     return st;
 }
 
@@ -668,9 +681,9 @@ static void drop(MPI_Request *request, size_t n, bool is_receive)
     }
 }
 
-void tti_wire_close(tt_exchange *x, tti_handle *h)
+void tti_wire_close(tt_exchange *x, tti_chunk *c)
 {
-    tti_op_unregister(x->world, &h->op);
+    tti_op_unregister(x->world, &c->op);
     if (tt_world_is_broken(x->world)) {
         return;
     }
@@ -678,19 +691,19 @@ void tti_wire_close(tt_exchange *x, tti_handle *h)
     size_t n_results = tti_n_pieces(x->world, x->layout.result_bytes);
     tti_lock(x->world);
     for (int i = 0; i < x->paths.n_intakes; i++) {
-        drop(h->intake[i].send, n_results, false);
-        if (atomic_load(&h->intake[i].stage) == TTI_INTAKE_HEAD) {
-            drop(h->intake[i].receive, 1, true);
+        drop(c->intake[i].send, n_results, false);
+        if (atomic_load(&c->intake[i].stage) == TTI_INTAKE_HEAD) {
+            drop(c->intake[i].receive, 1, true);
         }
         for (size_t p = 0; p < n_rows; p++) {
-            if (h->intake[i].receive[p] != MPI_REQUEST_NULL) {
-                MPI_Request_free(&h->intake[i].receive[p]);
+            if (c->intake[i].receive[p] != MPI_REQUEST_NULL) {
+                MPI_Request_free(&c->intake[i].receive[p]);
             }
         }
     }
     for (int i = 0; i < x->paths.n_lanes; i++) {
-        drop(h->lane[i].send, n_rows, false);
-        drop(h->lane[i].receive, n_results, true);
+        drop(c->lane[i].send, n_rows, false);
+        drop(c->lane[i].receive, n_results, true);
     }
     tti_unlock(x->world);
 }

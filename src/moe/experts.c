@@ -24,16 +24,23 @@ typedef struct expert_pass {
     _Atomic int64_t next_unit; /* relaxed: only hands out numbers */
 } expert_pass;
 
-/* Shell sort by (slot, source): few items, nearly sorted, no allocation. */
+/* All ranks that serve a slot together see its rows in this order. */
+static bool is_before(const tt_exchange_rows *a, const tt_exchange_rows *b)
+{
+    if (a->slot != b->slot) {
+        return a->slot < b->slot;
+    }
+    return a->source_id != b->source_id ? a->source_id < b->source_id : a->chunk < b->chunk;
+}
+
+/* Shell sort: few items, nearly sorted, no allocation. */
 static void sort_groups(tt_exchange_rows *group, int64_t n)
 {
     for (int64_t gap = n / 2; gap > 0; gap /= 2) {
         for (int64_t i = gap; i < n; i++) {
             tt_exchange_rows moving = group[i];
             int64_t j = i;
-            while (j >= gap && (group[j - gap].slot > moving.slot ||
-                                (group[j - gap].slot == moving.slot &&
-                                 group[j - gap].source_id > moving.source_id))) {
+            while (j >= gap && is_before(&moving, &group[j - gap])) {
                 group[j] = group[j - gap];
                 j -= gap;
             }

@@ -3,7 +3,7 @@
  * begin routes and dispatches. advance then does the most useful piece of work there is, and polls between pieces:
  *   rows still fly   -> a piece of the shared expert; then the experts of one slot whose rows are here
  *   all rows are here -> at once all slots that hold other ranks' rows, since those ranks wait for the results; each expert's weights are read
- *                       once for all its rows
+ *                       once for all its rows. So with each chunk, if the exchange goes in chunks
  *   results fly      -> the slots that only this rank's rows need, then what is left of the shared expert
  * So all independent compute of a layer (shared expert, own experts) can hide either message, in whatever parts the delays need. Where a second handle is
  * in flight, its work hides what is left. */
@@ -126,6 +126,7 @@ tt_status tt_moe_begin(tt_moe *moe, int handle, int64_t layer, int64_t T, const 
     flight->shared_done = 0;
     flight->n_groups = 0;
     flight->all_here = false;
+    flight->chunks_done = 0;
     tt_span span = tt_span_begin(TT_PHASE_DISPATCH, "dispatch");
     TT_TRY(tt_exchange_prepare(moe->exchange, handle, T_sent, moe->slot, moe->weight, mine));
     TT_TRY(tt_exchange_dispatch_begin(moe->exchange, handle, x, moe->H, moe->compute));
@@ -179,6 +180,10 @@ static tt_status advance(tt_moe *moe, int handle, outcome *outcome_out)
         if (state.all_arrived) {
             flight->all_here = true;
             return run(moe, handle, splits ? TTI_MOE_FAR : TTI_MOE_ALL);
+        }
+        if (state.n_arrived > flight->chunks_done && splits) { /* its results can leave while the next one flies */
+            flight->chunks_done = state.n_arrived;
+            return run(moe, handle, TTI_MOE_FAR);
         }
     } else if (flight->n_groups > 0) {
         return run(moe, handle, TTI_MOE_ALL);

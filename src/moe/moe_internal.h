@@ -41,6 +41,7 @@ typedef struct tti_moe_flight {
     int64_t n_groups;
     tt_exchange_rows *chosen; /* chosen[max_groups]: being computed */
     bool all_here;            /* all rows have landed; what others wait for is computed */
+    int chunks_done;          /* so it is of so many chunks, if not of all */
 } tti_moe_flight;
 
 /* A run of groups of one slot: rows [row, row + n) of the gathered buffer. */

@@ -29,6 +29,7 @@ enum {
     DEFAULT_CONTEXT = 4096,      /* tokens; a model's own limit is often more than memory holds */
     DEFAULT_HANDLES = 3,         /* the exchange's contract: at least 3 in flight */
     MAX_HANDLES = 64,
+    MAX_CHUNKS = 1024, /* of a handle: each has messages, tags and lists of its own */
     MAX_RANKS = 1 << 20,
     MAX_ROWS = 1 << 20,     /* of a batch or a chunk: rows x choices stay in 32 bits on the wire */
     NAMED_COUNTS_BYTES = 96 /* text of the counts that would be allowed */
@@ -359,6 +360,7 @@ static tt_status check_params(const tt_arch *arch, const tt_layout_params *p)
              "context %" PRId64 " is above the model's %" PRId64, p->context, arch->context);
     TT_CHECK(p->n_handles >= 0 && p->n_handles <= MAX_HANDLES, TT_ERR_USAGE,
              "%d exchange handles: not in 1 to %d", p->n_handles, MAX_HANDLES);
+    TT_CHECK(p->exchange_chunk >= 0, TT_ERR_USAGE, "exchange-chunk %" PRId64 " is negative", p->exchange_chunk);
     TT_CHECK(p->kv_memory_bytes >= 0, TT_ERR_USAGE, "kv-memory %" PRId64 " is negative",
              p->kv_memory_bytes);
     return TT_OK;
@@ -392,6 +394,7 @@ static void set_sizes(const tt_arch *arch, const tt_layout_params *p, tt_layout 
     layout->kv = p->kv;
     layout->replicate = p->replicate;
     layout->overlap_rows = layout->n_handles > 1 ? p->overlap_rows : 0;
+    layout->exchange_chunk = p->exchange_chunk;
 }
 
 /* Rows of a step, once dp and tp are known. */
@@ -400,6 +403,11 @@ static void set_rows(tt_layout *layout)
     layout->max_batch_group = divide_up(layout->max_batch, layout->dp);
     layout->max_rows_group = layout->max_batch_group + layout->prefill_chunk;
     layout->max_rows_rank = divide_up(layout->max_rows_group, layout->tp);
+}
+
+int64_t tt_layout_n_chunks(const tt_layout *layout)
+{
+    return layout->exchange_chunk == 0 || layout->max_rows_rank == 0 ? 1 : divide_up(layout->max_rows_rank, layout->exchange_chunk);
 }
 
 /* Pages of every attention rank's pool: equal on all, so the rank with most KV heads decides. */
@@ -491,6 +499,8 @@ static tt_status fill_layout(draft *d, tt_layout *layout)
     TT_TRY(give_roles(d, layout));
     layout->route = tt_route_choose(p->route, layout->expert_rank, layout->n_groups * layout->etp, p->node_of_rank);
     set_rows(layout);
+    TT_CHECK(tt_layout_n_chunks(layout) <= MAX_CHUNKS, TT_ERR_USAGE, "exchange-chunk %" PRId64 " cuts %" PRId64 " rows of a rank in more than %d chunks",
+             layout->exchange_chunk, layout->max_rows_rank, MAX_CHUNKS);
     TT_TRY(set_kv_pages(d->arch, p, layout));
     add_why(layout, "; batch %" PRId64 "%s, prompt chunk %" PRId64 "%s, context %" PRId64,
             layout->max_batch, p->max_batch ? "" : " by default", layout->prefill_chunk,
@@ -561,7 +571,8 @@ uint64_t tt_layout_hash(const tt_layout *layout)
                             layout->combine,
                             layout->kv,
                             layout->replicate,
-                            layout->overlap_rows};
+                            layout->overlap_rows,
+                            layout->exchange_chunk};
     uint64_t hash = TT_HASH_BEGIN;
     for (size_t i = 0; i < sizeof(head) / sizeof(head[0]); i++) {
         hash = tt_hash_u64(hash, (uint64_t)head[i]);

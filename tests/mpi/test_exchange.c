@@ -67,6 +67,7 @@ typedef struct flight {
 } flight;
 
 enum { LOCAL_OFFSET = 3, GUARD = 7 };
+enum { CROWDED = 3 }; /* ranks that share few cores */
 
 /* ---- inputs ---- */
 
@@ -486,6 +487,13 @@ static void choose_roles(world_case *w)
     }
 }
 
+/* Chunks of all sizes, and none. */
+static int64_t chunk_of(const test_case *c, uint64_t seed)
+{
+    const int64_t least = test_size < CROWDED ? 1 : (c->max_tokens + 2) / 3; /* each chunk is a message */
+    return seed % 4 == 0 ? 0 : least + (int64_t)(test_mix(seed) % (uint64_t)(c->max_tokens - least + 1));
+}
+
 static void run_route(tt_world *world, const test_case *c, tt_route route, tt_combine combine, uint64_t seed)
 {
     world_case w = {.world = world, .c = c, .source_id = -1, .owner_id = -1, .combine = combine};
@@ -508,6 +516,7 @@ static void run_route(tt_world *world, const test_case *c, tt_route route, tt_co
                             .route = route,
                             .combine = combine,
                             .weights_travel = c->travels,
+                            .chunk_tokens = chunk_of(c, seed),
                             .back_columns = c->width > 1 ? w.back_columns : NULL};
     w.route = route == TT_ROUTE_AUTO ? TT_ROUTE_NODE : route;
     MUST(tt_exchange_create(world, &p, &w.x));
@@ -583,7 +592,7 @@ static void run_case(tt_world *world, const test_case *c, uint64_t seed)
     enum { N_WAYS = sizeof(ways) / sizeof(ways[0]), FEW = 3, WIDE = 2048 };
     const bool is_one = tt_world_n_nodes(world) == 1 || (test_size >= FEW && c->H < WIDE);
     for (uint64_t i = is_one ? seed % N_WAYS : 0; i < N_WAYS; i += is_one ? N_WAYS : 1) {
-        run_route(world, c, ways[i].route, ways[i].combine, seed);
+        run_route(world, c, ways[i].route, ways[i].combine, seed + i);
     }
 }
 
@@ -644,7 +653,7 @@ static const test_case cases[] = {
 };
 
 /* Uses per handle; fewer where many ranks share few cores. With 2 ranks all splits together see some thousands. */
-enum { SOAK_USES = 300, SOAK_USES_CROWDED = 25, CROWDED = 3 };
+enum { SOAK_USES = 300, SOAK_USES_CROWDED = 25 };
 static const test_case soak = {"soak",    12, 2, 4,         TT_WIRE_F32, TT_WIRE_BF16,
                                1,         10, 3, SOAK_USES, ROUTE_HOLES, TOKENS_RAGGED,
                                ROLES_ALL, 0,  0, 1, 0};
@@ -799,7 +808,8 @@ static int64_t resident_bytes(void)
     return resident * sysconf(_SC_PAGESIZE);
 }
 
-/* So many uses of random sizes on three handles, over the split: all right, and no memory is gained once a tenth of them has passed. */
+/* So many uses of random sizes on three handles, over the split, in all wires and chunks: all right, and no memory is gained once a tenth of them has
+ * passed. */
 static void long_soak(int split, int n_uses)
 {
     enum { PARTS = 10, GROWTH = 1 << 20 };
@@ -809,6 +819,8 @@ static void long_soak(int split, int n_uses)
     tt_world *world = make_world(split, TT_PROGRESS_POLLED, NULL, 0);
     for (int part = 0; part < PARTS; part++) {
         const bool is_reduced = part % 2 > 0;
+        c.wire = (tt_wire)(part % TT_WIRE_COUNT);
+        c.wire_back = (tt_wire)((part + 1) % TT_WIRE_COUNT);
         run_route(world, &c, part % 4 < 2 ? TT_ROUTE_NODE : TT_ROUTE_DIRECT, is_reduced ? TT_COMBINE_REDUCED : TT_COMBINE_EXACT, (uint64_t)part);
         early = part == 0 ? resident_bytes() : early;
     }

@@ -554,7 +554,7 @@ static void the_hash_sees_every_setting(void **state)
     (void)state;
     tt_arch arch = small_arch();
     const tt_layout_params base = {.n_ranks = 4, .dp = 4, .tp = 1};
-    enum { N_CHANGES = 13 };
+    enum { N_CHANGES = 14 };
     tt_layout_params changed[N_CHANGES];
     for (int i = 0; i < N_CHANGES; i++) {
         changed[i] = base;
@@ -573,6 +573,7 @@ static void the_hash_sees_every_setting(void **state)
     changed[10].route = TT_ROUTE_NODE;
     changed[11].combine = TT_COMBINE_REDUCED;
     changed[12].overlap_rows = 3;
+    changed[13].exchange_chunk = 3;
     tt_layout *layout = create(&arch, &base);
     for (int i = 0; i < N_CHANGES; i++) {
         tt_layout *other = create(&arch, &changed[i]);
