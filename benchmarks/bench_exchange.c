@@ -22,7 +22,7 @@ enum { MAX_LIST = 16, MAX_WAYS = 6 };
 typedef struct settings {
     bool help, json;
     const char *tokens, *hidden, *loads, *svg;
-    int64_t top_k, experts, rounds, warmup, seed, threads;
+    int64_t top_k, experts, chunk, rounds, warmup, seed, threads;
     int wire, wire_back;
     double deadline_s;
 } settings;
@@ -38,6 +38,7 @@ static const tt_option options[] = {
      "balanced, zipf, hot-expert, hot-rank, idle-rank, ragged; all = every one"},
     {"wire", 0, TT_OPTION_ENUM, AT(wire), "bf16", 0, 0, "f32|bf16|int8|fp8", "FORMAT", "rows to experts"},
     {"wire-back", 0, TT_OPTION_ENUM, AT(wire_back), "bf16", 0, 0, "f32|bf16|int8|fp8", "FORMAT", "results"},
+    {"chunk", 0, TT_OPTION_INT, AT(chunk), "0", 0, 1e6, NULL, "N", "tokens that the exchange sends at once, 0 = all"},
     {"rounds", 'r', TT_OPTION_INT, AT(rounds), "20", 1, 1e6, NULL, "N", "timed turns of each way"},
     {"warmup", 0, TT_OPTION_INT, AT(warmup), "2", 0, 1e6, NULL, "N", "turns before"},
     {"threads", 0, TT_OPTION_INT, AT(threads), "1", 1, 1024, NULL, "N", "that copy, of a rank"},
@@ -232,7 +233,7 @@ static tt_exchange_counters counters_of(const way *w)
 /* Sums over ranks of what the exchange sent in one use, and the least that it had to send. */
 typedef struct traffic {
     double wire_bytes, node_bytes, messages, payload_bytes;
-    double pairs; /* of a source and whom it sends to: of messages each way */
+    double pairs; /* of a chunk and whom its source sends to: of messages each way */
     double least_bytes; /* payload of rows, each once to each node (or rank), and of what comes back for them */
 } traffic;
 
@@ -246,6 +247,7 @@ static traffic traffic_of(const bench *b, const load *l, const way *w, const sam
     for (int r = 0; r < b->r.size && !by_node; r++) {
         pairs += b->node_of_rank[r] != b->node_of_rank[b->r.rank];
     }
+    pairs *= (double)load_n_chunks(l);
     enum { N = 6 };
     const double mine[N] = {(double)(s->after.wire_bytes_out - s->before.wire_bytes_out) / rounds,
                             (double)(s->after.node_bytes - s->before.node_bytes) / rounds,
@@ -335,8 +337,11 @@ static void draw_waits(const bench *b, const way *w)
             }
         }
         fprintf(out, "</svg>\n");
-        fclose(out);
+        failed = ferror(out) != 0;
+        failed = fclose(out) != 0 || failed;
     }
+    bench_must(tt_world_max_i64(b->world, &failed, 1));
+    bench_must(failed ? TT_FAIL(TT_ERR_IO, "--svg %s cannot be written whole", b->s.svg) : TT_OK);
     free(mine);
     free(all);
 }
@@ -437,7 +442,8 @@ static void run_all(bench *b)
                           .size = b->r.size,
                           .seed = (uint64_t)b->s.seed,
                           .wire = (tt_wire)b->s.wire,
-                          .wire_back = (tt_wire)b->s.wire_back};
+                          .wire_back = (tt_wire)b->s.wire_back,
+                          .chunk = b->s.chunk};
                 run_load(b, &l);
             }
         }

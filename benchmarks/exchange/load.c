@@ -90,6 +90,11 @@ void load_free(load *l)
     free(l->weight);
 }
 
+int64_t load_n_chunks(const load *l)
+{
+    return l->chunk == 0 || l->n == 0 ? 1 : (l->n - 1) / l->chunk + 1;
+}
+
 float load_factor(int64_t expert)
 {
     return (float)(1 + expert % 3);

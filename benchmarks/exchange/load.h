@@ -24,6 +24,7 @@ typedef struct load {
     int rank, size;
     uint64_t seed;
     tt_wire wire, wire_back;
+    int64_t chunk; /* tokens that the exchange sends at once; 0 = all */
     int64_t n;     /* tokens of this rank */
     float *x;      /* x[n][H] */
     int32_t *slot; /* slot[n][K]: experts, K different ones */
@@ -35,6 +36,8 @@ int64_t load_tokens(const load *l, int rank);
 /* Fills x, slot and weight of this rank; ends the program if there is no memory. */
 void load_make(load *l);
 void load_free(load *l);
+/* Chunks of this rank's tokens: what it sends to one peer takes so many messages. */
+int64_t load_n_chunks(const load *l);
 float load_factor(int64_t expert);
 /* How many values of y[n][H] are not what they must be: exactly, unless the wire has 8 bits, or sums too are rounded to wire_back. */
 int64_t load_wrong(const load *l, const float *y, bool rounds_sums);

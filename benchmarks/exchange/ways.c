@@ -96,6 +96,7 @@ void way_exchange(way *w, tt_world *world, const load *l, tt_route route, tt_com
                                        .K = l->K,
                                        .max_tokens = l->T,
                                        .n_handles = 1,
+                                       .chunk_tokens = l->chunk,
                                        .wire = l->wire,
                                        .wire_back = l->wire_back,
                                        .source = all,
