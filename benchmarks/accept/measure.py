@@ -76,6 +76,7 @@ class Machine:
         env = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
                    OMPI_MCA_btl_base_warn_component_unused="0")
         env.pop("TUTTI_INJECT_DELAY_US", None)
+        env.pop("TUTTI_INJECT_MB_S", None)
         if is_shared:
             env.update(OMPI_MCA_mpi_yield_when_idle="1", OMPI_MCA_rmaps_base_oversubscribe="1",
                        PRTE_MCA_rmaps_default_mapping_policy=":oversubscribe")

@@ -12,7 +12,8 @@ typedef struct tt_world_params {
     const int *fake_node; /* fake_node[size]: pretend that rank r is on this node (ranks of one real node may be told apart, never the reverse); NULL = as it is.
                            * TUTTI_FAKE_NODES="3,5" or "0,1,0,1" (a list of counts or, if as many as ranks, of node numbers) sets it too. */
     int64_t delay_ns;  /* injected delay: a message of exchanges and gathers becomes visible this long after it was sent, at no CPU cost; for tests
-                        * of overlap. TUTTI_INJECT_DELAY_US sets it too. */
+                        * of overlap. TUTTI_INJECT_DELAY_US sets it too. With TUTTI_INJECT_MB_S=N exchanges between nodes also go at no more than N MB/s
+                        * out of each rank: a message is visible once all that the rank sent before it, and it, have passed at that rate. */
 } tt_world_params;
 
 /* Duplicates comm (the caller keeps his), finds nodes with MPI_Comm_split_type. MPI must be initialised with at least MPI_THREAD_SERIALIZED (FUNNELED suffices for

@@ -207,6 +207,8 @@ struct tt_world {
     int *peer;                    /* peer[n_peers]: their world ranks, ascending */
     tt_progress mode;
     uint64_t deadline_ns, grace_ns, delay_ns;
+    uint64_t inject_mb_s;          /* injected rate out of this rank, 0 = none */
+    _Atomic uint64_t link_free_ns; /* when all that it has sent will have passed at that rate */
     _Atomic bool is_patient;
     size_t piece_bytes; /* longest MPI message */
 

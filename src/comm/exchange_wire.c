@@ -19,6 +19,20 @@ static int tag_of(const tti_chunk *c, int kind)
     return c->id * TAGS_PER_CHUNK + kind;
 }
 
+/* When a message to another node may be seen: 0 = at once. With an injected rate it passes after all that this rank sent before. */
+static uint64_t due_far(tt_world *world, size_t bytes)
+{
+    if (world->inject_mb_s == 0) {
+        return tti_due(world);
+    }
+    const uint64_t now = tt_now_ns(), takes = (uint64_t)bytes * 1000 / world->inject_mb_s;
+    uint64_t free_ns = atomic_load_explicit(&world->link_free_ns, memory_order_relaxed), end;
+    do {
+        end = (free_ns > now ? free_ns : now) + takes;
+    } while (!atomic_compare_exchange_weak_explicit(&world->link_free_ns, &free_ns, end, memory_order_relaxed, memory_order_relaxed));
+    return end + world->delay_ns;
+}
+
 /* ---- the form of a message of rows ---- */
 
 static size_t head_bytes(const tt_exchange *x, int64_t n_owners, int64_t n_groups, int64_t n_entries)
@@ -82,7 +96,7 @@ void tti_wire_pack_heads(tt_exchange *x, tti_chunk *c)
                                   .seq = c->handle->use,
                                   .epoch = c->handle->epoch,
                                   .bytes = lane->message_bytes,
-                                  .visible_ns = tti_due(x->world),
+                                  .visible_ns = due_far(x->world, lane->message_bytes),
                                   .rank = x->world->rank,
                                   .chunk = (uint16_t)c->id,
                                   .n_chunks = (uint16_t)c->handle->n_own,
@@ -267,7 +281,7 @@ static tt_status answer(tt_exchange *x, tti_chunk *c, tti_intake *in)
                               .seq = rows.seq,
                               .epoch = rows.epoch,
                               .bytes = in->result_bytes,
-                              .visible_ns = tti_due(x->world),
+                              .visible_ns = due_far(x->world, in->result_bytes),
                               .n_entries = rows.n_entries,
                               .rank = x->world->rank,
                               .chunk = (uint16_t)c->id,

@@ -100,6 +100,7 @@ static tt_status read_params(tt_world *world, const tt_world_params *params, hel
     uint64_t delay_us = (uint64_t)p->delay_ns / 1000, piece = MAX_PIECE_BYTES;
     bool from_env = getenv("TUTTI_INJECT_DELAY_US") != NULL;
     TT_TRY(read_number("TUTTI_INJECT_DELAY_US", 1000000000, &delay_us));
+    TT_TRY(read_number("TUTTI_INJECT_MB_S", 1000000000, &world->inject_mb_s));
     TT_TRY(read_number("TUTTI_TEST_PIECE_BYTES", MAX_PIECE_BYTES, &piece));
     world->delay_ns = from_env ? delay_us * 1000 : (uint64_t)p->delay_ns;
     world->piece_bytes = (size_t)(piece < MIN_PIECE_BYTES ? MIN_PIECE_BYTES : piece);

@@ -3,7 +3,7 @@
  * begin routes and dispatches. advance then does the most useful piece of work there is, and polls between pieces:
  *   rows still fly   -> a piece of the shared expert; then the experts of one slot whose rows are here
  *   all rows are here -> at once all slots that hold other ranks' rows, since those ranks wait for the results; each expert's weights are read
- *                       once for all its rows. So with each chunk, if the exchange goes in chunks
+ *                       once for all its rows. If the exchange goes in chunks, so with one chunk after the other
  *   results fly      -> the slots that only this rank's rows need, then what is left of the shared expert
  * So all independent compute of a layer (shared expert, own experts) can hide either message, in whatever parts the delays need. Where a second handle is
  * in flight, its work hides what is left. */
@@ -177,13 +177,10 @@ static tt_status advance(tt_moe *moe, int handle, outcome *outcome_out)
                tt_exchange_next_ready(moe->exchange, handle, &group[flight->n_groups])) {
             flight->n_groups++;
         }
-        if (state.all_arrived) {
-            flight->all_here = true;
+        if (state.n_arrived > flight->chunks_done && (splits || state.all_arrived)) { /* a chunk's results leave while the next one is computed */
+            flight->chunks_done = splits ? flight->chunks_done + 1 : state.n_arrived;
+            flight->all_here = state.all_arrived && flight->chunks_done == state.n_arrived;
             return run(moe, handle, splits ? TTI_MOE_FAR : TTI_MOE_ALL);
-        }
-        if (state.n_arrived > flight->chunks_done && splits) { /* its results can leave while the next one flies */
-            flight->chunks_done = state.n_arrived;
-            return run(moe, handle, TTI_MOE_FAR);
         }
     } else if (flight->n_groups > 0) {
         return run(moe, handle, TTI_MOE_ALL);
