@@ -539,7 +539,7 @@ static void measure_delay(bench *b, int64_t batch, const delay *d, bool is_last)
 static void size_up(bench *b, const char *path)
 {
     tt_model *model = NULL;
-    bench_must(tt_model_open(path, &model));
+    bench_model_open(path, (tt_weight_format)b->s.weights, &model);
     int64_t traced = b->s.trace ? 1 : 0, starting = SPARE_STEPS + b->max_batch / SPARE_STEPS;
     b->context = b->s.prompt + starting + b->s.warmup + (b->s.rounds + traced) * (b->s.block + 1);
     bench_must(b->context <= tt_model_arch(model)->context

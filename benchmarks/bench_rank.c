@@ -4,6 +4,7 @@
 #include "bench_rank.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include "tutti/cpu.h"
 #include "ttk.h"
 
@@ -110,9 +111,23 @@ static void check_fit(const bench_rank *b, tt_world *world)
     free(of_node);
 }
 
+void bench_model_open(const char *name, tt_weight_format weights, tt_model **model_out)
+{
+    static const char prefix[] = "made:";
+    char shape[64] = "";
+    long long layers = 0;
+    if (strncmp(name, prefix, sizeof(prefix) - 1) != 0) {
+        bench_must(tt_model_open(name, model_out));
+        return;
+    }
+    const int n = sscanf(name + sizeof(prefix) - 1, "%63[^:]:%lld", shape, &layers);
+    bench_must(n < 1 ? TT_FAIL(TT_ERR_USAGE, "'%s' is not made:SHAPE:LAYERS", name) : TT_OK);
+    bench_must(tt_model_make(&(tt_made_params){.shape = shape, .layers = layers, .weights = weights}, model_out));
+}
+
 void bench_rank_load(bench_rank *b, const char *path, tt_layout_params params, tt_world *world)
 {
-    bench_must(tt_model_open(path, &b->model));
+    bench_model_open(path, params.weights, &b->model);
     if (b->default_act) {
         params.act = tt_load_default_act(b->model, params.weights);
     }

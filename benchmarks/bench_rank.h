@@ -41,6 +41,8 @@ void *bench_alloc(size_t n, size_t bytes);
  * MPI: collective. */
 void bench_rank_begin(bench_rank *b, int n_lanes, int n_threads, tt_progress progress,
                       double deadline_s);
+/* A checkpoint, or "made:SHAPE" or "made:SHAPE:LAYERS": random weights in the shape of a released model, stored as `weights` says. */
+void bench_model_open(const char *name, tt_weight_format weights, tt_model **model_out);
 /* Opens the model and makes the layout for the ranks and nodes of `world`; n_ranks and
  * node_of_rank are filled in. Ends with a message if all lanes together do not fit into memory.
  * MPI: collective. */

@@ -146,10 +146,10 @@ class Session:
         print("[%6.1f s] %s" % (time.monotonic() - self.begin, text), file=sys.stderr, flush=True)
 
     def checkpoint(self, name):
-        """'tiny' is the model that ships; SHAPE or SHAPE:LAYERS is made of random weights; else a folder."""
+        """'tiny' is the model that ships; SHAPE or SHAPE:LAYERS is a checkpoint of random weights, made:SHAPE:LAYERS one in memory; else a folder."""
         if name == "tiny":
             return os.path.join(SOURCE, "models", "tiny-moe")
-        if os.path.isdir(name):
+        if os.path.isdir(name) or name.startswith("made:"):
             return name
         shape, _, layers = name.partition(":")
         path = os.path.join(self.work, name.replace(":", "-"))
@@ -163,6 +163,8 @@ class Session:
 
     @staticmethod
     def is_big(path):
+        if path.startswith("made:"):
+            return True
         files = [os.path.join(path, f) for f in os.listdir(path) if f.endswith(".safetensors")]
         return sum(os.path.getsize(f) for f in files) > BIG_BYTES
 
