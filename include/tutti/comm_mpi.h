@@ -20,5 +20,7 @@ typedef struct tt_world_params {
  * `caller`); MPI_ERRORS_RETURN is set on the copies only. Chooses kernels (ttk_init) unless the program has.
  * MPI: collective on comm. Errors are agreed: all ranks fail or none. */
 TT_API tt_status tt_world_create(MPI_Comm comm, const tt_world_params *params, tt_world **world_out);
+/* The same for Fortran, where a communicator is an integer: a handle of `use mpi`, or comm%MPI_VAL of `use mpi_f08`. */
+TT_API tt_status tt_world_create_fortran(MPI_Fint comm, const tt_world_params *params, tt_world **world_out);
 
 #endif

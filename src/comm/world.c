@@ -301,11 +301,17 @@ static tt_status open_parts(tt_world *world)
     return tt_world_check_equal(world, "TUTTI_TEST_PIECE_BYTES", &piece, sizeof(piece));
 }
 
-tt_status tt_world_create(MPI_Comm comm, const tt_world_params *params, tt_world **world_out)
+static tt_status check_mpi_is_up(void)
 {
     int is_up = 0;
     MPI_Initialized(&is_up);
     TT_CHECK(is_up, TT_ERR_STATE, "MPI is not initialised");
+    return TT_OK;
+}
+
+tt_status tt_world_create(MPI_Comm comm, const tt_world_params *params, tt_world **world_out)
+{
+    TT_TRY(check_mpi_is_up());
     if (!ttk.f32_to_bf16) { /* a program that has no kernels of its own to choose */
         ttk_init(tt_cpu_flags());
     }
@@ -355,6 +361,13 @@ err_free:
     MPI_Comm_free(&world->comm);
     free_tables(world);
     return st;
+}
+
+tt_status tt_world_create_fortran(MPI_Fint comm, const tt_world_params *params,
+                                  tt_world **world_out)
+{
+    TT_TRY(check_mpi_is_up()); /* MPI may end the program if it is asked for a handle before */
+    return tt_world_create(MPI_Comm_f2c(comm), params, world_out);
 }
 
 void tt_world_destroy(tt_world **world_ptr)

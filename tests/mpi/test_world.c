@@ -59,6 +59,18 @@ static void fake_nodes_from_environment(void)
     unsetenv("TUTTI_FAKE_NODES");
 }
 
+/* Fortran's handles stand for the same communicators. */
+static void world_of_a_fortran_handle(void)
+{
+    tt_world *world = NULL;
+    MUST(tt_world_create_fortran(MPI_Comm_c2f(MPI_COMM_WORLD), NULL, &world));
+    CHECK(tt_world_rank(world) == test_rank && tt_world_size(world) == test_size, "all ranks");
+    tt_world_destroy(&world);
+    MUST(tt_world_create_fortran(MPI_Comm_c2f(MPI_COMM_SELF), NULL, &world));
+    CHECK(tt_world_rank(world) == 0 && tt_world_size(world) == 1, "a rank alone");
+    tt_world_destroy(&world);
+}
+
 /* A failure of one rank alone while the world is made: all get its text. */
 static void lone_failure_at_create(void)
 {
@@ -257,6 +269,7 @@ int main(int argc, char **argv)
     launch_check();
     nodes_are_found();
     fake_nodes_from_environment();
+    world_of_a_fortran_handle();
     lone_failure_at_create();
     static const tt_progress modes[] = {TT_PROGRESS_POLLED, TT_PROGRESS_CALLER, TT_PROGRESS_THREAD};
     for (int split = 0; split < TEST_SPLITS; split++) {
