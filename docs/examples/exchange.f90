@@ -38,6 +38,7 @@ module tutti
         integer(c_int) :: route = 0
         integer(c_int) :: combine = 0
         logical(c_bool) :: weights_travel = .false.
+        integer(c_int64_t) :: chunk_tokens = 0
     end type
 
     type, bind(c) :: tt_owner_map
@@ -47,7 +48,9 @@ module tutti
     end type
 
     type, bind(c) :: tt_exchange_state
-        logical(c_bool) :: all_arrived, has_ready, all_returned
+        logical(c_bool) :: all_arrived
+        integer(c_int) :: n_arrived
+        logical(c_bool) :: has_ready, all_returned
     end type
 
     type, bind(c) :: tt_exchange_rows
@@ -55,6 +58,7 @@ module tutti
         type(c_ptr) :: base, index
         integer(c_size_t) :: row_bytes
         type(c_ptr) :: weight
+        integer(c_int32_t) :: chunk
     end type
 
     type, bind(c) :: tt_exchange_counters ! unsigned in C

@@ -65,6 +65,24 @@ $MPIFORT -c -o exchange.o "$top_srcdir/docs/examples/exchange.f90" >log 2>&1 || 
 "$top_builddir/libtool" --tag=CC --mode=link $MPIFORT -no-install -o exchange exchange.o "$top_builddir/src/libtutti.la" >log 2>&1 ||
     fail "exchange.f90 does not link"
 
+# A type that is shorter than C's would be overrun in silence.
+types='tt_world_params tt_exchange_params tt_owner_map tt_exchange_state tt_exchange_rows tt_exchange_counters'
+{
+    printf '#include <stdio.h>\n#include "tutti/comm_mpi.h"\n#include "tutti/exchange.h"\nint main(void)\n{\n'
+    for type in $types; do printf '    printf("%s %%zu\\n", sizeof(%s));\n' "$type" "$type"; done
+    printf '    return 0;\n}\n'
+} >sizes.c
+{
+    printf 'program sizes\n    use tutti\n'
+    for type in $types; do printf '    type(%s) :: a_%s\n' "$type" "$type"; done
+    for type in $types; do printf '    print "(a,1x,i0)", "%s", c_sizeof(a_%s)\n' "$type" "$type"; done
+    printf 'end program\n'
+} >sizes.f90
+# shellcheck disable=SC2086
+{ $MPICC -I"$top_srcdir/include" -I"$top_srcdir/kernels" -o sizes_c sizes.c && ./sizes_c >sizes_c.txt && $MPIFORT -c sizes.f90 && $MPIFORT -o sizes_f sizes.o &&
+    ./sizes_f >sizes_f.txt; } >log 2>&1 || fail "no program that prints sizes"
+diff sizes_c.txt sizes_f.txt >log || fail "sizes of types in C and in Fortran differ"
+
 # RANKS NODES: as many ranks, on nodes of their own as TUTTI_FAKE_NODES has them.
 same_lines() {
     TUTTI_FAKE_NODES=$2
