@@ -32,8 +32,8 @@ tt_status tt_launch_check(int world_size)
         {"SLURM_STEP_NUM_TASKS",
          "use srun --mpi=pmix (srun --mpi=list shows what there is) or mpirun"},
     };
-    /* A job that mpirun made itself is whole, whatever step its daemons run in. */
-    if (world_size > 1 && read_size("OMPI_COMM_WORLD_SIZE") == world_size) {
+    /* A job that mpirun (of Open MPI, of MPICH) made itself is whole, whatever step its daemons run in. */
+    if (world_size > 1 && (read_size("OMPI_COMM_WORLD_SIZE") == world_size || read_size("PMI_SIZE") == world_size)) {
         return TT_OK;
     }
     for (size_t i = 0; i < sizeof(sources) / sizeof(sources[0]); i++) {

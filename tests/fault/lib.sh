@@ -84,7 +84,7 @@ only_complete_text() {
         END { exit bad || NR < 1 || NR >= most }' "$work/out" && [ -z "$(tail -c 1 "$work/out" | tr -d '\n')" ]
 }
 
-# Nodes 1 .. N (see nodes); they go when the test ends. Skips all where they cannot be made.
+# Nodes 1 .. N (see nodes), over which Open MPI's mpirun can start ranks; they go when the test ends. Skips all where they cannot be made.
 nodes=$top_srcdir/tests/fault/nodes
 remove_nodes() {
     [ -z "$NODES" ] || sh "$nodes" down
@@ -94,6 +94,7 @@ need_nodes() { # need_nodes N
     for tool in flock ip nsenter unshare; do
         command -v $tool >/dev/null || skip_all "no program $tool"
     done
+    "$MPIRUN" --version 2>/dev/null | grep -q "Open MPI" || skip_all "mpirun is not Open MPI's: nodes has its options"
     # One test with nodes at a time: two, with a Slurm among them, had Open MPI fail in its shared memory.
     exec 9>/run/tutti-nodes.lock && flock -w 300 9
     mkdir "$work/nodes"
