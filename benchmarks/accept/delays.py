@@ -29,10 +29,21 @@ def far_expert_ns(path):
     return statistics.mean(means) if means else 0.0
 
 
-def hidden_share(layers, d_ns, independent_ns, added_ns):
-    """Of the delay that independent work is long enough to cover: what did not lengthen the step."""
+def waiting_ns(lane):
+    """Of a step: time with nothing to compute, mean over ranks."""
+    return sum(statistics.mean(measure.phase_ns_per_step(lane, "wait-" + of)) for of in ("dispatch", "combine"))
+
+
+def hidden(layers, record, null, independent_ns):
+    """Of the delay that independent work is long enough to cover, what nobody waited for. Lanes differ by themselves (their weights lie in other
+    places): so waiting is compared with the pair that has no delay. That pair tells the noise, too."""
+    still, late = record["lanes"]
+    d_ns = late["delay_us"] * 1e3
     could = layers * min(2 * d_ns, independent_ns)
-    return (layers * 2 * d_ns - added_ns) / could if could > 0 else None
+    bias_ns = waiting_ns(null["lanes"][1]) - waiting_ns(null["lanes"][0])
+    waited_ns = waiting_ns(late) - waiting_ns(still) - bias_ns
+    return {"delay_ns": d_ns, "coverable_ns": could, "waited_more_ns": waited_ns,
+            "hidden_share": (layers * 2 * d_ns - waited_ns) / could if could > 0 else None}
 
 
 def judge(run, records, far_ns):
@@ -59,7 +70,6 @@ def judge(run, records, far_ns):
             "added_ns": added, "pairs_ns": pairs, "bound_ns": bound_ns,
             "bound_of_shared_alone_ns":
                 layers * max(0.0, 2 * d_ns - shared_ns) + ALLOWED * still_ns["median"],
-            "hidden_share": hidden_share(layers, d_ns, independent_ns, added["median"]),
             "covered_share": 1 - added["median"] / (layers * 2 * d_ns) if d_ns else None,
             "is_in_noise": layers * 2 * d_ns < 2 * noise_ns,
             "holds": added["median"] <= bound_ns if d_ns else None,  # without a delay there is only noise
