@@ -39,6 +39,7 @@ module tutti
         integer(c_int) :: combine = 0
         logical(c_bool) :: weights_travel = .false.
         integer(c_int64_t) :: chunk_tokens = 0
+        logical(c_bool) :: takes_whole_chunks = .false.
     end type
 
     type, bind(c) :: tt_owner_map

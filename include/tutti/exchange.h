@@ -9,7 +9,7 @@
  * round by groups of 32 columns from where a part begins: back_columns that are multiples of 32 give the bits of width 1.)
  *
  * Inside a node rows are written once into the source's shared window and read there in place; results are written straight into the source's window.
- * Between nodes there is one message per direction and pair of source and owner (TT_ROUTE_DIRECT), or of source and node (TT_ROUTE_NODE): then a row goes
+ * Between nodes there is one message per direction, chunk and pair of source and owner (TT_ROUTE_DIRECT), or of source and node (TT_ROUTE_NODE): then a row goes
  * to a node once, into the window of one owner there, its rail, where all owners of the node read it and put their results; the rail sends them back
  * together. Messages are received into buffers posted at the maximum size with counts in the header; empty is still a message. Routes change no bit.
  * A slot may be served by `width` ranks together (each computes a column part of every result): all of them get the row, each returns its columns.
@@ -45,6 +45,7 @@ typedef struct tt_exchange_params {
     tt_combine combine;          /* REDUCED: results from other nodes are summed there, in f32, in the order of owners and their slots, and rounded once */
     bool weights_travel;         /* weights go to the owners (tt_exchange_rows.weight) and have no part in the sum */
     int64_t chunk_tokens;        /* most tokens of a source in a chunk; 0 = no chunks: all of a use at once */
+    bool takes_whole_chunks;     /* this rank computes a chunk only when all its rows are here, one after the other: until then it waits, and deadlines hold */
 } tt_exchange_params;
 
 /* Which ranks serve a slot. Slots are numbered over all owners. */
@@ -74,7 +75,7 @@ TT_API uint64_t tt_exchange_memory_bytes(const tt_exchange_params *params, const
 TT_API tt_status tt_exchange_set_owners(tt_exchange *exchange, const tt_owner_map *map, uint64_t epoch);
 
 /* Plans one use: slot[T][K] (-1 = no choice: its weight is not read), weight[T][K]. Both are copied. Dedup per rank, offsets. `mine` is this rank's own status, carried in the
- * headers: peers' poll returns TT_ERR_PEER if it is not TT_OK. On a rank that is no source T must be 0.
+ * headers: peers' poll returns TT_ERR_PEER if it is not TT_OK, and no chunk beyond the first is sent, or written to y. On a rank that is no source T must be 0.
  * First waits for what the handle's last use still sends. MPI: not collective. Errors: TT_ERR_ARG (T above max_tokens, slot out of range), TT_ERR_STATE; those of
  * poll while it waits. */
 TT_API tt_status tt_exchange_prepare(tt_exchange *exchange, int handle, int64_t T, const int32_t *slot, const float *weight, tt_status mine);

@@ -38,6 +38,8 @@ TT_API const char *tt_wire_name(tt_wire wire);
 typedef enum tt_kv_format { TT_KV_F32, TT_KV_BF16, TT_KV_INT8, TT_KV_COUNT } tt_kv_format;
 TT_API const char *tt_kv_format_name(tt_kv_format kv);
 enum { TT_WIRE_GROUP = TTK_ACT_GROUP };
+/* Chunks of all handles of an exchange: each has messages, tags and lists of its own. */
+enum { TT_EXCHANGE_MAX_CHUNKS = 1 << 14 };
 /* Bytes of a row of n elements. Its column c, a multiple of TT_WIRE_GROUP, begins at byte tt_wire_row_bytes(wire, c). */
 static inline size_t tt_wire_row_bytes(tt_wire wire, int64_t n)
 {
@@ -141,6 +143,8 @@ TT_API uint64_t tt_layout_hash(const tt_layout *layout);
 TT_API void tt_layout_columns(int64_t total, int n_parts, int part, int64_t *begin_out, int64_t *end_out);
 /* Chunks in which a rank's rows of a full step are exchanged: at least 1. */
 TT_API int64_t tt_layout_n_chunks(const tt_layout *layout);
+/* Most (source, chunk, slot) triples with rows that a rank with n_slots slots gets of one exchange. */
+TT_API int64_t tt_layout_max_groups(const tt_arch *arch, const tt_layout *layout, int64_t n_slots);
 /* Rows [begin, end) of T that TP rank tp_id routes and dispatches ("dealing"). */
 TT_API void tt_layout_deal(int64_t T, int tp, int tp_id, int64_t *begin_out, int64_t *end_out);
 /* Experts [begin, end) of a group under the linear placement: counts differ by at most one. */

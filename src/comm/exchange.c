@@ -11,7 +11,6 @@
 
 enum {
     DEFAULT_HANDLES = 3,
-    MAX_CHUNKS = 1 << 14, /* of all handles: each has two tags */
     MAX_WIDTH = 1024
 };
 
@@ -43,7 +42,7 @@ static int64_t chunk_tokens_of(const tt_exchange_params *params)
 /* Of a handle. */
 static int64_t n_chunks_of(const tt_exchange_params *params)
 {
-    return (params->max_tokens - 1) / chunk_tokens_of(params) + 1;
+    return params->max_tokens < 1 ? 1 : (params->max_tokens - 1) / chunk_tokens_of(params) + 1;
 }
 
 void tti_exchange_measure(const tt_exchange_params *params, const tti_paths *paths, tti_exchange_layout *layout_out)
@@ -143,9 +142,9 @@ static tt_status check_params(const tt_world *world, const tt_exchange_params *p
              "exchange of %lld tokens with %lld choices and rows of %lld", (long long)p->max_tokens,
              (long long)p->K, (long long)p->H);
     TT_CHECK(width >= 1 && width <= MAX_WIDTH, TT_ERR_ARG, "exchange of width %d", width);
-    TT_CHECK(n_handles >= 1 && p->chunk_tokens >= 0 && n_chunks_of(p) <= MAX_CHUNKS / n_handles, TT_ERR_ARG,
+    TT_CHECK(n_handles >= 1 && p->chunk_tokens >= 0 && n_chunks_of(p) <= TT_EXCHANGE_MAX_CHUNKS / n_handles, TT_ERR_ARG,
              "exchange of %d handles for %lld tokens in chunks of %lld: at most %d chunks", n_handles, (long long)p->max_tokens,
-             (long long)p->chunk_tokens, (int)MAX_CHUNKS);
+             (long long)p->chunk_tokens, (int)TT_EXCHANGE_MAX_CHUNKS);
     TT_CHECK(p->H <= INT32_MAX && p->max_tokens <= INT32_MAX / width &&
                  p->K <= INT32_MAX / width / p->max_tokens,
              TT_ERR_ARG,
@@ -292,6 +291,7 @@ static tt_status alloc_handle(tt_exchange *x, tti_handle *h, int id)
 {
     h->x = x;
     h->id = id;
+    TT_TRY(alloc_array(&h->charged_ns, (size_t)x->world->size, sizeof(*h->charged_ns)));
     TT_TRY(alloc_array(&h->last_token, (size_t)x->n_owners, sizeof(*h->last_token)));
     TT_TRY(alloc_array(&h->n_rows, (size_t)x->n_owners, sizeof(*h->n_rows)));
     TT_TRY(alloc_array(&h->chunk, (size_t)x->n_chunks, sizeof(*h->chunk)));
@@ -336,6 +336,7 @@ static void free_handle(tt_exchange *x, tti_handle *h)
         free_chunk(x, &h->chunk[i]);
     }
     free(h->chunk);
+    free(h->charged_ns);
     free(h->key_at);
     free(h->last_token);
     free(h->n_rows);
@@ -416,6 +417,7 @@ static tt_status copy_params(tt_exchange *x, const tt_exchange_params *p)
     x->width = width_of(p);
     x->wire = p->wire;
     x->weights_travel = p->weights_travel;
+    x->takes_whole_chunks = p->takes_whole_chunks;
     x->is_reduced = p->combine == TT_COMBINE_REDUCED;
     x->wire_back = p->wire_back;
     x->n_sources = p->n_sources;

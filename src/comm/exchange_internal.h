@@ -162,6 +162,7 @@ typedef struct tti_intake {
     int rank, source_id;    /* the source's */
     unsigned char *part;    /* gate, returns, message, results: in the window, or this rank's own */
     uint64_t seq;           /* the use of the message */
+    uint64_t expected_seq;  /* the last use of which a message is known to come: in later chunks the first one tells */
     size_t result_bytes;    /* of that use */
     MPI_Request *receive;   /* receive[most pieces], persistent */
     MPI_Request *send;      /* send[most pieces] */
@@ -225,7 +226,7 @@ typedef struct tti_chunk {
     int place; /* within its handle: tokens [place * chunk_tokens, ...) */
 
     /* source */
-    int64_t T;     /* of this rank in this use */
+    int64_t T;     /* of this rank in this chunk */
     float *weight; /* weight[chunk_tokens][K]: of results in the sum */
     int64_t
         *result; /* result[chunk_tokens][K][width]: byte offset in the back region, -1 = no choice, or summed elsewhere */
@@ -266,7 +267,7 @@ struct tti_handle {
     char mine_text[TTI_FAIL_TEXT_BYTES];
     tti_chunk *chunk; /* chunk[x->n_chunks] */
     int n_own;        /* chunks that this rank uses as a source, 0 if it is none */
-    int n_open;       /* chunks in which anything is known to happen; at least 1 */
+    int n_open;       /* chunks in which anything is known to happen in this use, or did in the last; 0 before the first */
     tt_stream *compute; /* of this use */
 
     /* owner */
@@ -283,6 +284,7 @@ struct tti_handle {
     /* waiting */
     tti_wait wait;
     uint64_t idle_since_ns; /* nothing to compute since; 0 = busy */
+    uint64_t *charged_ns;   /* charged_ns[world size]: up to when waiting was put down to a rank */
 
     _Atomic uint64_t count[TTI_COUNTERS];
 };
@@ -292,7 +294,7 @@ struct tt_exchange {
     int64_t H, K, max_tokens, chunk_tokens;
     int n_handles, n_chunks, width; /* n_chunks: of each handle */
     tt_wire wire, wire_back;
-    bool weights_travel, is_reduced;
+    bool weights_travel, is_reduced, takes_whole_chunks;
     int *source, n_sources, *owner, n_owners;
     int64_t *back_columns;   /* back_columns[width + 1] */
     int source_id, owner_id; /* of this rank, or -1 */

@@ -2,7 +2,7 @@
  *
  * A counting sort. set_owners numbers all (slot, part) pairs by (owner, local slot); prepare counts entries per number, which gives
  * each owner's share, its groups and its results' places in one walk, and then drops every entry into its place. Cost is linear
- * in entries and slots; nothing is allocated. */
+ * in entries and, for each chunk, slots; nothing is allocated. */
 #include "exchange_internal.h"
 #include <limits.h>
 #include <stdio.h>
@@ -359,7 +359,7 @@ tt_status tt_exchange_prepare(tt_exchange *exchange, int handle, int64_t T, cons
     for (int i = 0; i < h->n_open; i++) { /* normally done long ago: what the last use still sends is overwritten below */
         TT_TRY(tti_wire_drain(x, &h->chunk[i]));
     }
-    for (int i = 0; i < x->n_chunks; i++) {
+    for (int i = 0; i < h->n_open; i++) {
         reset_chunk(x, &h->chunk[i]);
     }
     h->use++;

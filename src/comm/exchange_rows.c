@@ -144,9 +144,10 @@ static void return_source(tt_exchange *x, tti_chunk *c, int source_id)
 
 static void charge_wait(tt_exchange *x, tti_handle *h, int rank)
 {
-    if (h->idle_since_ns != 0) {
-        atomic_fetch_add_explicit(&x->peer_wait_ns[rank], tt_now_ns() - h->idle_since_ns,
-                                  memory_order_relaxed);
+    if (h->idle_since_ns != 0) { /* once, however many chunks are waited for */
+        const uint64_t now = tt_now_ns(), since = h->charged_ns[rank] > h->idle_since_ns ? h->charged_ns[rank] : h->idle_since_ns;
+        atomic_fetch_add_explicit(&x->peer_wait_ns[rank], now - since, memory_order_relaxed);
+        h->charged_ns[rank] = now;
     }
 }
 
@@ -173,6 +174,8 @@ static tt_status arrive_near(tt_exchange *x, tti_chunk *c, int source_id, bool *
                  tti_rank_name(x->world, x->world->rank, b, sizeof(b)),
                  (unsigned long long)c->handle->epoch);
     }
+    TT_CHECK(pub->n_chunks > c->place && pub->n_chunks <= x->n_chunks, TT_ERR_PROTOCOL, "exchange handle %d, use %llu: rank %d sends %d chunks of at most %d",
+             c->handle->id, (unsigned long long)c->handle->use, rank, pub->n_chunks, x->n_chunks);
     const tti_share *share = (const tti_share *)(part + x->layout.share) + x->owner_id;
     c->arrival[source_id] =
         (tti_arrival){.has_arrived = true,
@@ -359,7 +362,7 @@ static bool is_over(const tti_handle *h)
     return all;
 }
 
-/* Sources whose rows are here and whose results this rank has not put. */
+/* Chunks of sources whose rows are here and whose results this rank has not put. */
 static int n_owed(const tti_handle *h)
 {
     int n = 0;
@@ -369,10 +372,31 @@ static int n_owed(const tti_handle *h)
     return n;
 }
 
-/* This rank waits for others only if it owes nothing itself: its own computing is no waiting. */
+/* Chunks from the first on of which all rows are here. */
+static int n_arrived_chunks(const tti_handle *h)
+{
+    int n = 0;
+    while (n < h->n_open && h->chunk[n].n_missing_sources == 0) {
+        n++;
+    }
+    return n;
+}
+
+/* Whether rows are here that this rank can take up: any, or where it takes whole chunks in turn, those of chunks before the first that is not whole. */
+static bool can_compute(const tt_exchange *x, const tti_handle *h)
+{
+    const int n = x->takes_whole_chunks ? n_arrived_chunks(h) : h->n_open;
+    bool can = false;
+    for (int i = 0; i < n && !can; i++) {
+        can = h->chunk[i].n_arrived > h->chunk[i].n_returned;
+    }
+    return can;
+}
+
+/* This rank waits for others only if it owes nothing itself that it could do: its own computing is no waiting. */
 static tt_status check_wait(tt_exchange *x, tti_handle *h)
 {
-    if (n_owed(h) > 0 || is_over(h)) {
+    if (can_compute(x, h) || is_over(h)) {
         tti_wait_end(x->world, &h->wait);
         h->idle_since_ns = 0;
         return TT_OK;
@@ -389,16 +413,6 @@ static tt_status check_wait(tt_exchange *x, tti_handle *h)
 static tt_status break_if_group(tt_world *world, tt_status st)
 {
     return st <= TT_ERR_MISMATCH ? tti_world_break(world, st) : st;
-}
-
-/* Chunks from the first on of which all rows are here. */
-static int n_arrived_chunks(const tti_handle *h)
-{
-    int n = 0;
-    while (n < h->n_open && h->chunk[n].n_missing_sources == 0) {
-        n++;
-    }
-    return n;
 }
 
 tt_status tt_exchange_poll(tt_exchange *exchange, int handle, tt_exchange_state *state_out)
@@ -553,7 +567,7 @@ static tt_status wait_over(tt_exchange *x, tti_handle *h)
     tt_spin spin = {0};
     while (!is_over(h)) {
         TT_TRY(observe(x, h));
-        TT_CHECK(n_owed(h) == 0, TT_ERR_STATE, "exchange handle %d: combine before the results of %d sources were pushed", h->id, n_owed(h));
+        TT_CHECK(n_owed(h) == 0, TT_ERR_STATE, "exchange handle %d: combine before the results of %d chunks of sources were pushed", h->id, n_owed(h));
         TT_TRY(check_wait(x, h));
         if (!is_over(h)) {
             tti_progress(x->world);

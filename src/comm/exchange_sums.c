@@ -76,7 +76,7 @@ static void sum_share(void *arg, int thread_id, int n_threads)
 static unsigned char *unsummed_intake(const tt_exchange *x, const tti_chunk *c, int source_id)
 {
     const tti_arrival *a = &c->arrival[source_id];
-    return x->paths.rail[source_id] >= 0 && a->has_arrived && !a->is_summed ? tti_intake_part(x, source_id, c->id) : NULL;
+    return x->paths.rail[source_id] >= 0 && c->is_expected[source_id] && a->has_arrived && !a->is_summed ? tti_intake_part(x, source_id, c->id) : NULL;
 }
 
 void tti_sums_owing(const tt_exchange *x, const tti_chunk *c, bool *owes)

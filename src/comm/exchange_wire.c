@@ -1,4 +1,4 @@
-/* exchange_wire.c - rows and results between nodes: one message per direction and pair of a source and a rail (an owner, or one for a whole node),
+/* exchange_wire.c - rows and results between nodes: one message per direction, chunk and pair of a source and a rail (an owner, or one for a whole node),
  * counts in the header.
  *
  * A message of rows lands in a buffer for which a receive of the greatest size is always posted (persistent), so nobody needs to know
@@ -225,6 +225,17 @@ static tt_status read_head(tt_exchange *x, tti_chunk *c, tti_intake *in, const M
     return TT_OK;
 }
 
+/* A source's first chunk tells of the others: progress looks after them from now on, whether or not the handle's thread has seen it. */
+static void expect_messages(tti_handle *h, int source_id, const tti_wire_header *header)
+{
+    tt_exchange *x = h->x;
+    for (int i = 1; i < header->n_chunks && i < x->n_chunks; i++) {
+        tti_chunk *c = &h->chunk[i];
+        c->intake[x->paths.intake[source_id]].expected_seq = header->seq;
+        tti_op_wake(x->world, &c->op);
+    }
+}
+
 /* The whole message is here, and the last results have left: its owners may read it. */
 static tt_status open_gate(tt_exchange *x, tti_chunk *c, tti_intake *in)
 {
@@ -232,8 +243,9 @@ static tt_status open_gate(tt_exchange *x, tti_chunk *c, tti_intake *in)
     tti_wire_part end = {0};
     memcpy(&header, message_of(x, in), sizeof(header));
     /* Every use has a message from every far source in its first chunk. */
-    if (c->place == 0 ? header.seq != in->seq + 1 : header.seq <= in->seq) {
-        return protocol_error(x, c, in->rank, "use", header.seq, in->seq + 1);
+    const uint64_t least = c->place == 0 || in->expected_seq <= in->seq ? in->seq + 1 : in->expected_seq;
+    if (c->place == 0 ? header.seq != least : header.seq < least) {
+        return protocol_error(x, c, in->rank, "use", header.seq, least);
     }
     if (header.status == TT_OK) {
         if (header.n_owners != x->paths.n_mates) {
@@ -246,6 +258,9 @@ static tt_status open_gate(tt_exchange *x, tti_chunk *c, tti_intake *in)
         if (end.back_begin < TTI_HEADER_BYTES || (uint64_t)end.back_begin > x->layout.result_bytes) {
             return protocol_error(x, c, in->rank, "length of its results", (uint64_t)end.back_begin, x->layout.result_bytes);
         }
+    }
+    if (c->place == 0 && header.status == TT_OK) {
+        expect_messages(c->handle, in->source_id, &header);
     }
     in->seq = header.seq;
     in->result_bytes = (size_t)end.back_begin;
@@ -350,7 +365,7 @@ static tt_status advance(tti_op *op)
 {
     tti_chunk *c = op->arg;
     tt_exchange *x = c->handle->x;
-    bool is_sending = false, is_open = atomic_load_explicit(&c->is_open, memory_order_acquire);
+    bool is_sending = false, is_open = atomic_load_explicit(&c->is_open, memory_order_acquire), is_coming = false;
     if (atomic_load_explicit(&c->must_post, memory_order_acquire)) {
         atomic_store_explicit(&c->is_sending, true, memory_order_relaxed);
         atomic_store_explicit(&c->must_post, false,
@@ -362,9 +377,10 @@ static tt_status advance(tti_op *op)
     }
     for (int i = 0; i < x->paths.n_intakes; i++) {
         TT_TRY(advance_intake(x, c, &c->intake[i], &is_sending));
+        is_coming = is_coming || c->intake[i].expected_seq > c->intake[i].seq;
     }
     atomic_store_explicit(&c->is_sending, is_sending, memory_order_release);
-    if (!is_open && !is_sending) { /* the use is over, and so is all that it sent */
+    if (!is_open && !is_sending && !is_coming) { /* the use is over, and so is all that it sent */
         tti_op_rest(x->world, op);
         if (has_new_work(x, c)) {
             tti_op_wake(x->world, op);

@@ -241,6 +241,7 @@ static tt_status create_exchange(tt_moe *moe, const exchange_lists *lists)
     params.max_tokens = layout->max_rows_rank;
     params.n_handles = layout->n_handles;
     params.chunk_tokens = layout->exchange_chunk;
+    params.takes_whole_chunks = layout->etp > 1;
     params.wire = layout->wire;
     params.wire_back = layout->wire_back;
     params.route = layout->route;
@@ -340,7 +341,7 @@ tt_status tt_moe_create(const tt_moe_params *params, tt_moe **moe_out)
     }
     if (has_moe && moe->role->group_id >= 0) {
         moe->n_slots = moe->placement->slots_per_group;
-        moe->max_groups = moe->n_slots * layout->dp * layout->tp * tt_layout_n_chunks(layout);
+        moe->max_groups = tt_layout_max_groups(arch, layout, moe->n_slots);
         tt_layout_columns(moe->F, layout->etp, moe->role->etp_id, &moe->part.f_begin,
                           &moe->part.f_end);
         tt_layout_columns(moe->H, layout->etp, moe->role->etp_id, &moe->part.h_begin,

@@ -245,9 +245,9 @@ static int64_t choose_groups(const tt_moe *moe, tti_moe_flight *flight, tti_moe_
         for (end = begin; end < flight->n_groups && group[end].slot == group[begin].slot; end++) {
             has_far = has_far || (group[end].source_id != moe->own_source_id && group[end].chunk < flight->chunks_done);
         }
-        const bool take = which == TTI_MOE_ALL || group[begin].slot == one_slot;
+        const bool is_wanted = which == TTI_MOE_ALL || (which == TTI_MOE_FAR && has_far);
         for (int64_t g = begin; g < end; g++) {
-            if (take || (which == TTI_MOE_FAR && has_far && group[g].chunk < flight->chunks_done)) {
+            if (group[begin].slot == one_slot || (is_wanted && group[g].chunk < flight->chunks_done)) {
                 flight->chosen[n_chosen++] = group[g];
             } else {
                 group[n_left++] = group[g];

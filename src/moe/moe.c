@@ -167,7 +167,7 @@ static tt_status run(tt_moe *moe, int handle, tti_moe_which which)
 static tt_status advance(tt_moe *moe, int handle, outcome *outcome_out)
 {
     tti_moe_flight *flight = &moe->flight[handle];
-    bool splits = moe->layout->etp == 1; /* else all members must compute the same rows at once */
+    bool splits = moe->layout->etp == 1; /* else all members must compute the same rows at once: chunk after chunk */
     tt_exchange_state state;
     *outcome_out = OUTCOME_WORKED;
     TT_TRY(tt_exchange_poll(moe->exchange, handle, &state));
@@ -177,8 +177,8 @@ static tt_status advance(tt_moe *moe, int handle, outcome *outcome_out)
                tt_exchange_next_ready(moe->exchange, handle, &group[flight->n_groups])) {
             flight->n_groups++;
         }
-        if (state.n_arrived > flight->chunks_done && (splits || state.all_arrived)) { /* a chunk's results leave while the next one is computed */
-            flight->chunks_done = splits ? flight->chunks_done + 1 : state.n_arrived;
+        if (state.n_arrived > flight->chunks_done) { /* a chunk's results leave while the next one is computed */
+            flight->chunks_done++;
             flight->all_here = state.all_arrived && flight->chunks_done == state.n_arrived;
             return run(moe, handle, splits ? TTI_MOE_FAR : TTI_MOE_ALL);
         }

@@ -41,7 +41,7 @@ typedef struct tti_moe_flight {
     int64_t n_groups;
     tt_exchange_rows *chosen; /* chosen[max_groups]: being computed */
     bool all_here;            /* all rows have landed; what others wait for is computed */
-    int chunks_done;          /* of so many chunks from the first on it is so, or about to be */
+    int chunks_done;          /* chunks from the first on of which all rows have landed, and what others wait for is computed or about to be */
 } tti_moe_flight;
 
 /* A run of groups of one slot: rows [row, row + n) of the gathered buffer. */
@@ -121,7 +121,7 @@ void tti_ffn_run_down(const tt_ffn *ffn, tt_stream *compute, const char *name, f
                       int64_t panel_begin, int64_t panel_end);
 
 /* ---- experts.c ---- */
-/* Which of the landed groups to compute: all; of chunks that are done, those of slots that hold another rank's rows; or those of one slot. */
+/* Which of the landed groups to compute: all of chunks that are done; of these, those of slots that hold another rank's rows; or those of one slot. */
 typedef enum tti_moe_which { TTI_MOE_ALL, TTI_MOE_FAR, TTI_MOE_ONE_SLOT } tti_moe_which;
 /* Computes those groups, puts and pushes their results. With etp > 1 only TTI_MOE_ALL, once, when all rows are here. */
 tt_status tti_moe_run_experts(tt_moe *moe, int handle, tti_moe_flight *flight, tti_moe_which which);

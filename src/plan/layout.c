@@ -29,7 +29,6 @@ enum {
     DEFAULT_CONTEXT = 4096,      /* tokens; a model's own limit is often more than memory holds */
     DEFAULT_HANDLES = 3,         /* the exchange's contract: at least 3 in flight */
     MAX_HANDLES = 64,
-    MAX_CHUNKS = 1024, /* of a handle: each has messages, tags and lists of its own */
     MAX_RANKS = 1 << 20,
     MAX_ROWS = 1 << 20,     /* of a batch or a chunk: rows x choices stay in 32 bits on the wire */
     NAMED_COUNTS_BYTES = 96 /* text of the counts that would be allowed */
@@ -410,6 +409,13 @@ int64_t tt_layout_n_chunks(const tt_layout *layout)
     return layout->exchange_chunk == 0 || layout->max_rows_rank == 0 ? 1 : divide_up(layout->max_rows_rank, layout->exchange_chunk);
 }
 
+int64_t tt_layout_max_groups(const tt_arch *arch, const tt_layout *layout, int64_t n_slots)
+{
+    const int64_t n_chunks = tt_layout_n_chunks(layout), chunk_rows = n_chunks > 1 ? layout->exchange_chunk : layout->max_rows_rank;
+    const int64_t choices = chunk_rows * arch->K;
+    return (choices < n_slots ? choices : n_slots) * layout->dp * layout->tp * n_chunks;
+}
+
 /* Pages of every attention rank's pool: equal on all, so the rank with most KV heads decides. */
 static tt_status set_kv_pages(const tt_arch *arch, const tt_layout_params *p, tt_layout *layout)
 {
@@ -499,8 +505,9 @@ static tt_status fill_layout(draft *d, tt_layout *layout)
     TT_TRY(give_roles(d, layout));
     layout->route = tt_route_choose(p->route, layout->expert_rank, layout->n_groups * layout->etp, p->node_of_rank);
     set_rows(layout);
-    TT_CHECK(tt_layout_n_chunks(layout) <= MAX_CHUNKS, TT_ERR_USAGE, "exchange-chunk %" PRId64 " cuts %" PRId64 " rows of a rank in more than %d chunks",
-             layout->exchange_chunk, layout->max_rows_rank, MAX_CHUNKS);
+    TT_CHECK(tt_layout_n_chunks(layout) <= TT_EXCHANGE_MAX_CHUNKS / layout->n_handles, TT_ERR_USAGE,
+             "exchange-chunk %" PRId64 " cuts %" PRId64 " rows of a rank in more than %d chunks", layout->exchange_chunk, layout->max_rows_rank,
+             TT_EXCHANGE_MAX_CHUNKS / layout->n_handles);
     TT_TRY(set_kv_pages(d->arch, p, layout));
     add_why(layout, "; batch %" PRId64 "%s, prompt chunk %" PRId64 "%s, context %" PRId64,
             layout->max_batch, p->max_batch ? "" : " by default", layout->prefill_chunk,

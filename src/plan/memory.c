@@ -470,7 +470,8 @@ enum {
     SAMPLERS = 16,     /* threads that sample, each with 2 V ids; more are rare */
     WORK_THREADS = 16, /* likewise, that attend */
     ATTEND_QUERIES = 32, /* of each of those */
-    GATHER_REGIONS = 2 /* of each gather's window */
+    GATHER_REGIONS = 2, /* of each gather's window */
+    GROUP_FLOATS = 16   /* of what is known of a group of rows for one expert, in each of the lists of such */
 };
 
 /* Inputs of products as `act` has them: attention's, dense and shared FFN's, the head's; gathered rows and activations of experts. */
@@ -537,6 +538,8 @@ static uint64_t work_bytes(const view *v)
         /* Rows in, gate, up, rows out. */
         int64_t rows = layout->max_rows_rank > JOB_ROWS ? layout->max_rows_rank : JOB_ROWS;
         floats = tti_plan_add(floats, tti_plan_area(rows, 2 * a->H + 2 * a->F));
+        const int64_t n_groups = tt_layout_max_groups(a, layout, (a->E + layout->n_groups - 1) / layout->n_groups);
+        floats = tti_plan_add(floats, tti_plan_area(n_groups, 1 + 2 * layout->n_handles) * GROUP_FLOATS);
     }
     return tti_plan_add(tti_plan_add(tti_plan_mul(floats, sizeof(float)), rounded_bytes(v)), process_bytes);
 }

@@ -17,11 +17,12 @@ typedef enum wait_kind {
     WAIT_VOTE,
     WAIT_GATHER,
     WAIT_EXCHANGE,
-    WAIT_REDUCED,
+    WAIT_REDUCED, /* in chunks */
+    WAIT_WHOLE,   /* by ranks that hold rows of others until a chunk is whole */
     WAIT_KINDS
 } wait_kind;
 static const char *const wait_names[WAIT_KINDS] = {"barrier", "agree",  "bcast",   "recv",
-                                                   "vote",    "gather", "exchange", "reduced"};
+                                                   "vote",    "gather", "exchange", "reduced", "whole chunks"};
 
 typedef struct scenario {
     wait_kind kind;
@@ -35,7 +36,7 @@ static const double deadline_s = 2.0; /* a loaded machine must not look like a s
 
 typedef struct objects {
     tt_gather *gather;
-    tt_exchange *exchange, *reduced;
+    tt_exchange *exchange, *reduced, *whole;
 } objects;
 
 static void make_objects(tt_world *world, objects *o)
@@ -57,8 +58,13 @@ static void make_objects(tt_world *world, objects *o)
     MUST(tt_exchange_create(world, &p, &o->exchange));
     MUST(tt_exchange_set_owners(o->exchange, &(tt_owner_map){test_size, rank, local}, 1));
     p.combine = TT_COMBINE_REDUCED;
+    p.chunk_tokens = 3;
     MUST(tt_exchange_create(world, &p, &o->reduced));
     MUST(tt_exchange_set_owners(o->reduced, &(tt_owner_map){test_size, rank, local}, 1));
+    p.combine = TT_COMBINE_EXACT;
+    p.takes_whole_chunks = true;
+    MUST(tt_exchange_create(world, &p, &o->whole));
+    MUST(tt_exchange_set_owners(o->whole, &(tt_owner_map){test_size, rank, local}, 1));
 }
 
 static tt_status begin_use(tt_exchange *x, tt_status mine)
@@ -73,24 +79,46 @@ static tt_status begin_use(tt_exchange *x, tt_status mine)
     return tt_exchange_dispatch_begin(x, 0, row, 8, NULL);
 }
 
-static tt_status use_exchange(tt_exchange *x, tt_status mine)
+static tt_status answer(tt_exchange *x, const tt_exchange_rows *rows)
 {
-    float row[8] = {0}, y[32];
+    const float row[8] = {0};
+    for (int32_t i = 0; i < rows->n; i++) {
+        tt_exchange_put_result(x, 0, rows, i, row);
+    }
+    return tt_exchange_push(x, 0, rows);
+}
+
+/* Answers rows at once, or when their chunk is whole. */
+static tt_status use_exchange(tt_exchange *x, bool is_whole, tt_status mine)
+{
+    enum { MOST_HELD = 64 };
+    float y[32];
     TT_TRY(begin_use(x, mine));
     tt_exchange_state state = {0};
-    tt_exchange_rows rows;
+    tt_exchange_rows rows[MOST_HELD];
+    int n_held = 0;
     tt_spin spin = {0};
     while (!state.all_arrived) {
         TT_TRY(tt_exchange_poll(x, 0, &state));
-        while (tt_exchange_next_ready(x, 0, &rows)) {
-            for (int32_t i = 0; i < rows.n; i++) {
-                tt_exchange_put_result(x, 0, &rows, i, row);
+        while (n_held < MOST_HELD && tt_exchange_next_ready(x, 0, &rows[n_held])) {
+            n_held++;
+        }
+        for (int i = 0; i < n_held;) {
+            if (!is_whole || rows[i].chunk < state.n_arrived) {
+                TT_TRY(answer(x, &rows[i]));
+                rows[i] = rows[--n_held];
+            } else {
+                i++;
             }
-            TT_TRY(tt_exchange_push(x, 0, &rows));
         }
         tt_spin_once(&spin);
     }
     return tt_exchange_combine_end(x, 0, y, 8, NULL);
+}
+
+static tt_exchange *exchange_of(const objects *o, wait_kind kind)
+{
+    return kind == WAIT_REDUCED ? o->reduced : kind == WAIT_WHOLE ? o->whole : o->exchange;
 }
 
 static tt_status one_wait(tt_world *world, const objects *o, const scenario *s)
@@ -118,7 +146,7 @@ static tt_status one_wait(tt_world *world, const objects *o, const scenario *s)
         }
         return tt_gather_exec(o->gather, full, 4 * test_size, rect, TT_GATHER_ALL, NULL);
     default:
-        return use_exchange(s->kind == WAIT_REDUCED ? o->reduced : o->exchange, TT_OK);
+        return use_exchange(exchange_of(o, s->kind), s->kind == WAIT_WHOLE, TT_OK);
     }
 }
 
@@ -127,6 +155,7 @@ static void destroy_objects(objects *o)
     tt_gather_destroy(&o->gather);
     tt_exchange_destroy(&o->exchange);
     tt_exchange_destroy(&o->reduced);
+    tt_exchange_destroy(&o->whole);
 }
 
 static tt_world *make_world(int split, tt_progress progress)
@@ -154,7 +183,7 @@ static void run_scenario(const scenario *s)
     MUST(tt_world_barrier(world));
     if (test_rank == s->victim) {
         if (s->inside) {
-            MUST(begin_use(s->kind == WAIT_REDUCED ? o.reduced : o.exchange, TT_OK));
+            MUST(begin_use(exchange_of(&o, s->kind), TT_OK));
         }
         if (s->stops) {
             raise(SIGSTOP); /* goes on when a survivor says so */
@@ -211,11 +240,10 @@ static void failure_travels(int split)
     tt_world *world = make_world(split, TT_PROGRESS_POLLED);
     objects o;
     make_objects(world, &o);
-    MUST(use_exchange(o.exchange, TT_OK));
+    MUST(use_exchange(o.exchange, false, TT_OK));
     MPI_Barrier(MPI_COMM_WORLD); /* who is still in the first use would learn of the failure there */
     double begin = MPI_Wtime();
-    tt_status st = use_exchange(o.exchange,
-                                test_rank == 1 ? TT_FAIL(TT_ERR_NUMERIC, "NaN in layer 3") : TT_OK);
+    tt_status st = use_exchange(o.exchange, false, test_rank == 1 ? TT_FAIL(TT_ERR_NUMERIC, "NaN in layer 3") : TT_OK);
     CHECK(st == TT_ERR_PEER, "split %d: %s", split, tt_status_name(st));
     CHECK(strstr(tt_status_message(), "rank 1 (") && strstr(tt_status_message(), "NaN in layer 3"),
           "%s", tt_status_message());
@@ -340,6 +368,8 @@ int main(int argc, char **argv)
         {WAIT_EXCHANGE, 2, 0, true, TT_PROGRESS_CALLER, true},
         {WAIT_REDUCED, 2, 1, true, TT_PROGRESS_POLLED, true},
         {WAIT_REDUCED, 2, 2, true, TT_PROGRESS_POLLED, false},
+        {WAIT_WHOLE, 0, 1, true, TT_PROGRESS_POLLED, false},
+        {WAIT_WHOLE, 2, 3, true, TT_PROGRESS_THREAD, true},
     };
     test_begin(&argc, &argv);
     ttk_init(tt_cpu_flags());

@@ -734,6 +734,16 @@ static void refusals(tt_world *world)
     CHECK(tt_exchange_create(world, &p, &x) == TT_ERR_NOMEM, "no room in shared memory");
     CHECK(strstr(tt_status_message(), "1000") != NULL, "%s", tt_status_message());
     unsetenv("TUTTI_TEST_SHM_BYTES");
+    p.chunk_tokens = -1;
+    CHECK(tt_exchange_create(world, &p, &x) == TT_ERR_ARG, "chunks of -1 tokens");
+    p.chunk_tokens = 1;
+    p.max_tokens = TT_EXCHANGE_MAX_CHUNKS;
+    CHECK(tt_exchange_create(world, &p, &x) == TT_ERR_ARG, "too many chunks");
+    p.max_tokens = 4;
+    p.chunk_tokens = test_rank == test_size - 1 ? 2 : 3;
+    CHECK(test_size == 1 || (tt_exchange_create(world, &p, &x) == TT_ERR_MISMATCH && strstr(tt_status_message(), "chunk_tokens")), "chunks differ: %s",
+          tt_status_message());
+    p.chunk_tokens = 0;
     p.max_tokens = (int64_t)1 << 31;
     CHECK(tt_exchange_create(world, &p, &x) == TT_ERR_ARG, "2^32 entries");
 
@@ -818,10 +828,10 @@ static void long_soak(int split, int n_uses)
     c.n_uses = n_uses / PARTS / c.n_handles + 1;
     tt_world *world = make_world(split, TT_PROGRESS_POLLED, NULL, 0);
     for (int part = 0; part < PARTS; part++) {
-        const bool is_reduced = part % 2 > 0;
-        c.wire = (tt_wire)(part % TT_WIRE_COUNT);
-        c.wire_back = (tt_wire)((part + 1) % TT_WIRE_COUNT);
-        run_route(world, &c, part % 4 < 2 ? TT_ROUTE_NODE : TT_ROUTE_DIRECT, is_reduced ? TT_COMBINE_REDUCED : TT_COMBINE_EXACT, (uint64_t)part);
+        const uint64_t dice = test_mix((uint64_t)part);
+        c.wire = (tt_wire)(dice % TT_WIRE_COUNT);
+        c.wire_back = (tt_wire)(dice / 8 % TT_WIRE_COUNT);
+        run_route(world, &c, part % 4 < 2 ? TT_ROUTE_NODE : TT_ROUTE_DIRECT, part % 2 > 0 ? TT_COMBINE_REDUCED : TT_COMBINE_EXACT, dice / 64);
         early = part == 0 ? resident_bytes() : early;
     }
     const int64_t growth = resident_bytes() - early;

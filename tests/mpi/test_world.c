@@ -253,6 +253,10 @@ static void launch_check(void)
     setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
     setenv("SLURM_STEP_NUM_TASKS", "16", 1);
     CHECK_OK(tt_launch_check(2));
+    unsetenv("OMPI_COMM_WORLD_SIZE");
+    CHECK(tt_launch_check(2) == TT_ERR_USAGE, "two of sixteen");
+    setenv("PMI_SIZE", "2", 1); /* MPICH's */
+    CHECK_OK(tt_launch_check(2));
     for (int i = 0; i < 4; i++) {
         if (saved[i]) {
             setenv(names[i], saved[i], 1);

@@ -575,6 +575,15 @@ static void the_hash_sees_every_setting(void **state)
     changed[12].overlap_rows = 3;
     changed[13].exchange_chunk = 3;
     tt_layout *layout = create(&arch, &base);
+    const int64_t rows = layout->max_rows_rank;
+    const struct {
+        int64_t chunk, n;
+    } chunks[] = {{0, 1}, {rows, 1}, {rows + 1, 1}, {rows - 1, 2}, {1, rows}};
+    for (size_t i = 0; i < sizeof(chunks) / sizeof(chunks[0]); i++) {
+        layout->exchange_chunk = chunks[i].chunk;
+        assert_int_equal(tt_layout_n_chunks(layout), chunks[i].n);
+    }
+    layout->exchange_chunk = 0;
     for (int i = 0; i < N_CHANGES; i++) {
         tt_layout *other = create(&arch, &changed[i]);
         if (tt_layout_hash(layout) == tt_layout_hash(other)) {
