@@ -372,6 +372,14 @@ static void exchange_bytes_do_not_wrap(void **state)
     assert_int_equal(memory_of(&model, layout, 0).exchange_bytes,
                      10 * (64 * 4 + 64) + 10 * 2 * (64 * 4 + 32 + 64) + 4096 + 4096);
     assert_int_equal(memory_of(&model, layout, 1).exchange_bytes, 0);
+    const uint64_t work = memory_of(&model, layout, 1).work_bytes;
+    tt_layout_destroy(&layout);
+    /* In chunks: 10 rows in three of 4, each with its own lists. */
+    params.exchange_chunk = 4;
+    layout = create(&model, &params);
+    assert_int_equal(memory_of(&model, layout, 0).exchange_bytes,
+                     3 * (4 * (64 * 4 + 64) + 4 * 2 * (64 * 4 + 32 + 64) + 4096 + 4096));
+    assert_true(memory_of(&model, layout, 1).work_bytes > work);
     tt_layout_destroy(&layout);
 }
 
