@@ -404,8 +404,8 @@ static void print_run(bench *b, size_t message)
         return;
     }
     if (b->s.json) {
-        json_t *line = json_pack("{s:s, s:s, s:s, s:i, s:i, s:I, s:s, s:s, s:f, s:f, s:I}", "record", "run", "tutti", PACKAGE_VERSION, "mpi", library, "ranks",
-                                 b->r.size, "nodes", tt_world_n_nodes(b->world), "threads", (json_int_t)b->s.threads, "wire", wire, "wire_back",
+        json_t *line = json_pack("{s:s, s:s, s:s, s:i, s:i, s:I, s:I, s:s, s:s, s:f, s:f, s:I}", "record", "run", "tutti", PACKAGE_VERSION, "mpi", library, "ranks",
+                                 b->r.size, "nodes", tt_world_n_nodes(b->world), "threads", (json_int_t)b->s.threads, "chunk", (json_int_t)b->s.chunk, "wire", wire, "wire_back",
                                  wire_back, "link_bytes_per_s", b->link_bytes_per_s, "copy_bytes_per_s", b->copy_bytes_per_s, "link_message",
                                  (json_int_t)message);
         json_dumpf(line, stdout, JSON_REAL_PRECISION(12));
@@ -414,6 +414,9 @@ static void print_run(bench *b, size_t message)
     } else {
         printf("tutti %s, %s; %d ranks on %d nodes, wire %s, back %s\n", PACKAGE_VERSION, library, b->r.size, tt_world_n_nodes(b->world), wire,
                wire_back);
+        if (b->s.chunk > 0) {
+            printf("the exchange sends at most %lld tokens of a rank at once\n", (long long)b->s.chunk);
+        }
         printf("limits: memcpy %.2f GB/s of all ranks", b->copy_bytes_per_s / 1e9);
         if (b->link_bytes_per_s > 0) {
             printf("; MPI between nodes %.2f GB/s of all ranks, messages of %zu bytes", b->link_bytes_per_s / 1e9, message);

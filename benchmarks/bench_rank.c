@@ -120,8 +120,15 @@ void bench_model_open(const char *name, tt_weight_format weights, tt_model **mod
         bench_must(tt_model_open(name, model_out));
         return;
     }
-    const int n = sscanf(name + sizeof(prefix) - 1, "%63[^:]:%lld", shape, &layers);
-    bench_must(n < 1 ? TT_FAIL(TT_ERR_USAGE, "'%s' is not made:SHAPE:LAYERS", name) : TT_OK);
+    const char *const text = name + sizeof(prefix) - 1, *const colon = strchr(text, ':');
+    const size_t n = colon ? (size_t)(colon - text) : strlen(text);
+    char *end = NULL;
+    if (colon) {
+        layers = strtoll(colon + 1, &end, 10);
+    }
+    const bool is_bad = n == 0 || n >= sizeof(shape) || (colon && (end == colon + 1 || *end || layers < 1 || layers > 1000));
+    bench_must(is_bad ? TT_FAIL(TT_ERR_USAGE, "'%s' is not made:SHAPE:LAYERS", name) : TT_OK);
+    memcpy(shape, text, n);
     bench_must(tt_model_make(&(tt_made_params){.shape = shape, .layers = layers, .weights = weights}, model_out));
 }
 
