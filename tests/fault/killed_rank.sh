@@ -28,9 +28,10 @@ while read -r victim options; do
     strike KILL "$victim"
     finish
     : >"$work/hydra"
-    if [ $has_hydra -eq 1 ]; then # its banner, between an empty line and the end
+    if [ $has_hydra -eq 1 ]; then # its banner, an empty line before it
         sed -n '/^=\{20,\}$/,$p' "$work/out" >"$work/hydra"
-        sed -i '/^$/{N;/\n=\{20,\}$/,$d}' "$work/out"
+        sed -i -e '/^=\{20,\}$/,$d' "$work/out"
+        sed -i -e '${/^$/d;}' "$work/out"
     fi
     check "it fails (exit code $code)" fails
     check "rank and host are named" named "$victim"

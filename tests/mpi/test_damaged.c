@@ -117,8 +117,12 @@ static tt_status use(tt_exchange *x, damage_fn *damage, bool spoils)
             continue;
         }
         if (spoils && rows.source_id == 0 && x->paths.rail[0] == x->owner_id && x->owner_id >= 0) {
-            tti_wire_header *header = (tti_wire_header *)(tti_intake_part(x, 0, rows.chunk) + x->layout.message);
-            header->n_entries++;
+            unsigned char *intake = tti_intake_part(x, 0, rows.chunk);
+            const int other = 1 - (x->paths.position[x->owner_id] - x->paths.mate_first); /* has read it once it has returned */
+            while (atomic_load(&tti_intake_returns(intake)[other].seq) != x->handle[0].use) {
+                tt_world_progress(x->world);
+            }
+            ((tti_wire_header *)(intake + x->layout.message))->n_entries++;
             spoils = false;
         }
         for (int32_t i = 0; i < rows.n; i++) {
@@ -135,6 +139,7 @@ static void run_case(size_t i, int64_t chunk_tokens)
     tt_world *world = make_world();
     tt_exchange *x = make_exchange(world, chunk_tokens);
     CHECK_OK(use(x, NULL, false));
+    MPI_Barrier(MPI_COMM_WORLD); /* who is still in that use would learn of the failure there */
     const tt_status st = use(x, cases[i].damage, !cases[i].damage);
     CHECK((st == TT_ERR_PROTOCOL || st == TT_ERR_PEER) && strstr(tt_status_message(), cases[i].text), "%s: %s: '%s' is not '...%s...'", cases[i].name, tt_status_name(st),
           st == TT_OK ? "" : tt_status_message(), cases[i].text);
