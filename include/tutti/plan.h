@@ -143,6 +143,8 @@ TT_API uint64_t tt_layout_hash(const tt_layout *layout);
 TT_API void tt_layout_columns(int64_t total, int n_parts, int part, int64_t *begin_out, int64_t *end_out);
 /* Chunks in which a rank's rows of a full step are exchanged: at least 1. */
 TT_API int64_t tt_layout_n_chunks(const tt_layout *layout);
+/* Rows that each of them has room for. */
+TT_API int64_t tt_layout_chunk_rows(const tt_layout *layout);
 /* Most (source, chunk, slot) triples with rows that a rank with n_slots slots gets of one exchange. */
 TT_API int64_t tt_layout_max_groups(const tt_arch *arch, const tt_layout *layout, int64_t n_slots);
 /* Rows [begin, end) of T that TP rank tp_id routes and dispatches ("dealing"). */

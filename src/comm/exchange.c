@@ -342,10 +342,15 @@ static void free_handle(tt_exchange *x, tti_handle *h)
     free(h->n_rows);
 }
 
+static size_t all_intakes_bytes(const tt_exchange *x)
+{
+    return (size_t)x->paths.n_intakes * (size_t)tti_all_chunks(x) * x->layout.intake_bytes;
+}
+
 /* Of intakes that nobody but this rank reads. */
 static size_t own_intake_bytes(const tt_exchange *x)
 {
-    return x->paths.by_node ? 0 : (size_t)x->paths.n_intakes * (size_t)tti_all_chunks(x) * x->layout.intake_bytes;
+    return x->paths.by_node ? 0 : all_intakes_bytes(x);
 }
 
 static size_t source_bytes(const tt_exchange *x)
@@ -486,7 +491,7 @@ tt_status tt_exchange_create(tt_world *world, const tt_exchange_params *params,
         return st;
     }
     size_t bytes = x->source_id >= 0 ? source_bytes(x) : 0;
-    bytes += x->paths.by_node ? (size_t)x->paths.n_intakes * (size_t)tti_all_chunks(x) * x->layout.intake_bytes : 0;
+    bytes += x->paths.by_node ? all_intakes_bytes(x) : 0;
     bytes = bytes ? bytes : TTI_LINE;
     st = tti_window_create(world, "the exchange windows", bytes, &x->window);
     if (st == TT_OK) {

@@ -409,11 +409,15 @@ int64_t tt_layout_n_chunks(const tt_layout *layout)
     return layout->exchange_chunk == 0 || layout->max_rows_rank == 0 ? 1 : divide_up(layout->max_rows_rank, layout->exchange_chunk);
 }
 
+int64_t tt_layout_chunk_rows(const tt_layout *layout)
+{
+    return tt_layout_n_chunks(layout) > 1 ? layout->exchange_chunk : layout->max_rows_rank;
+}
+
 int64_t tt_layout_max_groups(const tt_arch *arch, const tt_layout *layout, int64_t n_slots)
 {
-    const int64_t n_chunks = tt_layout_n_chunks(layout), chunk_rows = n_chunks > 1 ? layout->exchange_chunk : layout->max_rows_rank;
-    const int64_t choices = chunk_rows * arch->K;
-    return (choices < n_slots ? choices : n_slots) * layout->dp * layout->tp * n_chunks;
+    const int64_t choices = tt_layout_chunk_rows(layout) * arch->K;
+    return (choices < n_slots ? choices : n_slots) * layout->dp * layout->tp * tt_layout_n_chunks(layout);
 }
 
 /* Pages of every attention rank's pool: equal on all, so the rank with most KV heads decides. */

@@ -456,9 +456,8 @@ static uint64_t exchange_bytes(const view *v)
         peer_bytes = tti_plan_add(peer_bytes, tti_plan_area(n_intakes, PEER_BYTES));
         peer_bytes = tti_plan_add(peer_bytes, tti_plan_mul(tti_plan_area(n_intakes, n_owners), OWNER_BYTES));
     }
-    const int64_t n_chunks = tt_layout_n_chunks(layout), chunk_rows = n_chunks > 1 ? layout->exchange_chunk : layout->max_rows_rank;
-    uint64_t chunk_bytes = tti_plan_add(tti_plan_mul(row_bytes, (uint64_t)chunk_rows), peer_bytes);
-    return tti_plan_mul(tti_plan_mul(chunk_bytes, (uint64_t)n_chunks), (uint64_t)layout->n_handles);
+    uint64_t chunk_bytes = tti_plan_add(tti_plan_mul(row_bytes, (uint64_t)tt_layout_chunk_rows(layout)), peer_bytes);
+    return tti_plan_mul(tti_plan_mul(chunk_bytes, (uint64_t)tt_layout_n_chunks(layout)), (uint64_t)layout->n_handles);
 }
 
 /* What a process holds beside all that: MPI, the program, thread stacks. Guessed. */
