@@ -65,8 +65,8 @@ static const tt_option options[] = {
     {"ep", 0, TT_OPTION_INT, AT(ep), "0", 0, 65536, NULL, "E", "expert ranks; 0 = all"},
     {"etp", 0, TT_OPTION_INT, AT(etp), "0", 0, 65536, NULL, "N",
      "ranks that split an expert; 0 = choose"},
-    {"overlap-rows", 0, TT_OPTION_INT, AT(overlap_rows), "0", 0, 1e6, NULL, "N",
-     "a third lane, with the delay, computes steps of N rows and more in two parts; 0 = no such lane"},
+    {"overlap-rows", 0, TT_OPTION_INT, AT(overlap_rows), "0", -1, 1e6, NULL, "N",
+     "a third lane, with the delay, computes steps of N rows and more in two parts, -1 = where that proves faster; 0 = no such lane"},
     {"prefill-chunk", 0, TT_OPTION_INT, AT(chunk), "128", 1, 1e6, NULL, "N",
      "prompt tokens per group and step"},
     {"progress", 0, TT_OPTION_ENUM, AT(progress), "auto", 0, 0, "auto|thread|polled|caller", "MODE",
@@ -520,7 +520,7 @@ static void measure_delay(bench *b, int64_t batch, const delay *d, bool is_last)
                         : TT_FAIL(TT_ERR_USAGE,
                                   "no time of a shared expert was measured: write --delays in us"));
     int64_t delay_ns = (int64_t)(d->is_of_shared ? d->value * b->shared_ns : d->value);
-    b->n_lanes = b->s.overlap_rows > 0 ? 3 : 2;
+    b->n_lanes = b->s.overlap_rows != 0 ? 3 : 2;
     for (int i = 1; i < b->n_lanes; i++) {
         bench_lane_open(&b->lane[i].b, &b->r, delay_ns);
         bench_lane_load(&b->lane[i].b, &b->r, i == 2 ? b->s.overlap_rows : 0);
@@ -597,7 +597,7 @@ int main(int argc, char **argv)
         free(positional);
         return tt_status_exit_code(status);
     }
-    bench_rank_begin(&b.r, b.s.overlap_rows > 0 ? MAX_LANES : MAX_LANES - 1, (int)b.s.threads, (tt_progress)b.s.progress,
+    bench_rank_begin(&b.r, b.s.overlap_rows != 0 ? MAX_LANES : MAX_LANES - 1, (int)b.s.threads, (tt_progress)b.s.progress,
                      b.s.deadline_s);
     read_lists(&b);
     run(&b, positional[0]);

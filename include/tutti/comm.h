@@ -67,15 +67,6 @@ TT_API tt_status tt_world_barrier(tt_world *world);
 TT_API tt_status tt_world_send(tt_world *world, int peer, int tag, const void *data, size_t bytes);
 TT_API tt_status tt_world_recv(tt_world *world, int peer, int tag, void *data, size_t bytes);
 
-/* ---- speed ---- */
-typedef struct tt_link {
-    double latency_s;   /* of one small message between nodes */
-    double bytes_per_s; /* of one rank to another node, while all its node's ranks send */
-} tt_link;
-/* Some milliseconds of messages between neighbouring nodes: the slowest pair's figures, the same on all ranks; zeros on one node.
- * MPI: collective on the world. */
-TT_API tt_status tt_world_measure_link(tt_world *world, tt_link *link_out);
-
 /* ---- progress ---- */
 /* Advances all outstanding operations if no other thread is doing so; cheap when nothing is outstanding. Any thread. No-op in `thread` mode unless called
  * by the progress thread. */

@@ -92,7 +92,7 @@ TT_API tt_status tt_engine_stop(tt_engine *engine);
 
 /* What was done since create, on this rank except where said. */
 typedef struct tt_engine_figures {
-    uint64_t steps;
+    uint64_t steps, steps_in_parts;    /* all; of them computed in two parts (tt_layout.overlap_rows) */
     uint64_t prompt_rows, decode_rows; /* of this rank's DP group */
     uint64_t weight_bytes_held;        /* packed weights on this rank, those included that others read too */
     uint64_t weight_bytes_shared;      /* of them in memory that other ranks of the node map */

@@ -124,7 +124,8 @@ typedef struct tt_layout {
     tt_kv_format kv;
     tt_replicate replicate; /* tt_plan_settle decides what is AUTO */
     int64_t overlap_rows;   /* steps in which some DP group has at least so many rows are computed in two parts, so that the exchange of one flies while the
-                             * other is computed, for the price of reading weights twice; 0 = none; -1: tt_plan_settle decides */
+                             * other is computed, for the price of reading weights twice; 0 = none; -1: the engine
+                             * measures which is faster (several nodes only) */
     int64_t exchange_chunk; /* most rows of a rank that an exchange sends at once: the experts begin with the first chunk while others fly, for the price of
                              * reading their weights for each; 0 = all rows of a step */
     bool must_share;        /* it decided on NODE: nothing else fits. Follows from the rest, so it is not in the hash */
@@ -195,10 +196,9 @@ typedef struct tt_rates {
     double window_latency_s;    /* of one publication inside a node */
 } tt_rates;
 TT_API tt_rates tt_rates_default(void);
-/* Decides what the layout leaves open and checks that it fits. overlap_rows: where tt_plan_overlap_rows begins to gain. AUTO becomes NUMA if all nodes have room for that (or it is not known), else NODE; why_out[why_bytes]
- * gets one line that says why it became NODE, else "". Then as tt_plan_check_fit. A pure function: ranks that pass the same decide alike. */
-TT_API tt_status tt_plan_settle(const tt_model *model, tt_layout *layout, const tt_rates *rates, const uint64_t *available_bytes, char *why_out,
-                                size_t why_bytes);
+/* Decides what the layout leaves open and checks that it fits. AUTO becomes NUMA if all nodes have room for that (or it is not known), else NODE;
+ * why_out[why_bytes] gets one line that says why it became NODE, else "". Then as tt_plan_check_fit. A pure function: ranks that pass the same decide alike. */
+TT_API tt_status tt_plan_settle(const tt_model *model, tt_layout *layout, const uint64_t *available_bytes, char *why_out, size_t why_bytes);
 /* What a rank can have to hold for its node under TT_REPLICATE_NODE: matrices, and bytes of an arena (share.h) that has room for all of them. */
 TT_API tt_status tt_plan_shared_room(const tt_model *model, const tt_layout *layout, int rank, size_t *n_matrices_out, size_t *arena_bytes_out);
 /* Packed bytes of a matrix [rows][cols] of the checkpoint type under a weight format. */
@@ -208,9 +208,6 @@ TT_API uint64_t tt_plan_packed_bytes(tt_weight_format weights, const ttk_format 
  * (expected distinct experts under uniform routing). */
 TT_API tt_status tt_plan_predict(const tt_model *model, const tt_layout *layout, const tt_rates *rates, int64_t batch, int64_t context,
                                  double *step_s_out, double *bytes_out);
-/* The least rows of a DP group with which two parts beat one: where the time of the exchange that the other part's work hides is above that of reading
- * dense weights and experts twice; 0 if there are none up to max_rows_group, or on one node. */
-TT_API int64_t tt_plan_overlap_rows(const tt_model *model, const tt_layout *layout, const tt_rates *rates);
 /* Prints the layout: roles and memory per rank, human-readable. */
 TT_API tt_status tt_plan_print(const tt_model *model, const tt_layout *layout, FILE *out);
 

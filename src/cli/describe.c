@@ -148,8 +148,7 @@ tt_status tti_cli_plan_settle(const tti_cli_options *options, const tt_model *mo
     for (int node = 0; node < layout->n_nodes; node++) {
         available[node] = (uint64_t)options->memory;
     }
-    const tt_rates rates = tt_rates_default();
-    tt_status status = tt_plan_settle(model, layout, &rates, available, why, TT_STATUS_MESSAGE_BYTES);
+    tt_status status = tt_plan_settle(model, layout, available, why, TT_STATUS_MESSAGE_BYTES);
     free(available);
     return status;
 }
@@ -182,7 +181,9 @@ void tti_cli_print_layout(FILE *out, const tt_layout *layout, int width)
     if (layout->n_nodes > 1 && layout->n_groups > 0) {
         fprintf(out, "; rows to each other %s", layout->route == TT_ROUTE_NODE ? "node once" : "rank once");
     }
-    if (layout->overlap_rows > 0) {
+    if (layout->overlap_rows < 0) {
+        fputs("; steps in two parts where that proves faster", out);
+    } else if (layout->overlap_rows > 0) {
         fprintf(out, "; steps of %lld rows and more in two parts", (long long)layout->overlap_rows);
     }
     if (tt_layout_n_chunks(layout) > 1) {

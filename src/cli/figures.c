@@ -139,9 +139,12 @@ static void print_memory(const tti_cli_session *session, const tti_cli_work *w,
                 largest_node / TTI_CLI_MIB, l3_there / TTI_CLI_MIB);
     }
     const tt_engine_figures *f = &of_rank[0].engine;
-    fprintf(stderr, "\nsteps    %llu of %.2f ms, %.1f %% of it in the exchange\n",
-            (unsigned long long)f->steps, f->steps ? 1e3 * step_s / (double)f->steps : 0.0,
+    fprintf(stderr, "\nsteps    %llu of %.2f ms, %.1f %% of it in the exchange", (unsigned long long)f->steps, f->steps ? 1e3 * step_s / (double)f->steps : 0.0,
             all_steps_s > 0 ? 100 * exchange_s / all_steps_s : 0.0);
+    if (f->steps_in_parts > 0) {
+        fprintf(stderr, "; %llu in two parts", (unsigned long long)f->steps_in_parts);
+    }
+    fputc('\n', stderr);
     tti_cli_load_print(session);
 }
 

@@ -71,21 +71,6 @@ static tt_status check_options_equal(tti_cli_session *session, const tt_layout_p
                                 sizeof(text));
 }
 
-/* What messages between nodes cost here, if the layout leaves open what hangs on it; on one node nothing is measured. */
-static tt_status measure_rates(tt_world *world, const tt_layout *layout, tt_rates *rates_out)
-{
-    tt_link link = {0};
-    *rates_out = tt_rates_default();
-    if (layout->overlap_rows < 0) {
-        TT_TRY(tt_world_measure_link(world, &link));
-    }
-    if (link.bytes_per_s > 0.0) {
-        rates_out->link_latency_s = link.latency_s;
-        rates_out->link_bytes_per_s = link.bytes_per_s;
-    }
-    return TT_OK;
-}
-
 /* Holds the layout against what every node has now, the least that any of its ranks sees, and decides what depends on that: all ranks alike. */
 static tt_status settle_memory(tti_cli_session *session)
 {
@@ -112,11 +97,7 @@ static tt_status settle_memory(tti_cli_session *session)
             }
         }
         char why[TT_STATUS_MESSAGE_BYTES] = "";
-        tt_rates rates;
-        status = measure_rates(world, session->layout, &rates);
-        if (status == TT_OK) {
-            status = tt_world_agree(world, tt_plan_settle(session->model, session->layout, &rates, of_node, why, sizeof(why)));
-        }
+        status = tt_world_agree(world, tt_plan_settle(session->model, session->layout, of_node, why, sizeof(why)));
         if (status == TT_OK && why[0] && session->launch->rank == 0) {
             tt_log(TT_LOG_WARN, "%s", why);
         }

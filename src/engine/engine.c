@@ -10,8 +10,12 @@ typedef enum vote_field {
     VOTE_CONTROL_BYTES, /* length of rank 0's control message */
     VOTE_ROWS,          /* of one DP group's step, about: what rank 0 hands out with the control message counts at rank 0 */
     VOTE_STOP,
+    VOTE_STEP_NS,       /* what the step before took, 0: there was none */
+    VOTE_NOT_WAITED_NS, /* minus what it waited for messages: the least over ranks */
     VOTE_FIELDS
 } vote_field;
+
+static const double NS_PER_S = 1e9;
 
 /* ---- life ---- */
 
@@ -47,11 +51,6 @@ static tt_status create_rooms(tt_engine *engine, tt_load_params *load)
                             &engine->row_gather);
 }
 
-static void poll_world(void *arg)
-{
-    tt_world_progress(arg);
-}
-
 tt_status tt_engine_create(const tt_engine_params *params, tt_engine **engine_out)
 {
     tt_engine *engine = calloc(1, sizeof(*engine));
@@ -84,9 +83,6 @@ tt_status tt_engine_create(const tt_engine_params *params, tt_engine **engine_ou
         tt_engine_destroy(&engine);
         return st;
     }
-    if (tt_world_progress_mode(params->world) == TT_PROGRESS_POLLED) {
-        tt_stream_set_hook(params->compute, poll_world, params->world);
-    }
     *engine_out = engine;
     return TT_OK;
 }
@@ -97,7 +93,6 @@ void tt_engine_destroy(tt_engine **engine_ptr)
     if (!engine) {
         return;
     }
-    tt_stream_set_hook(engine->compute, NULL, NULL);
     tt_gather_destroy(&engine->row_gather);
     tt_moe_destroy(&engine->moe);
     tt_attention_destroy(&engine->attention);
@@ -120,11 +115,33 @@ static tt_status vote(tt_engine *engine, bool stop, size_t control_bytes, int64_
     mine[VOTE_CONTROL_BYTES] = (int64_t)control_bytes;
     mine[VOTE_ROWS] = tti_schedule_rows(&engine->schedule) + (control_bytes > 0 ? tti_admission_rows(engine) : 0);
     mine[VOTE_STOP] = stop;
+    mine[VOTE_STEP_NS] = (int64_t)engine->step_ns;
+    mine[VOTE_NOT_WAITED_NS] = -(int64_t)engine->waited_ns;
+    engine->step_ns = 0;
     tt_span span = tt_span_begin(TT_PHASE_HEADER, "vote");
     TT_TRY(tt_vote_begin(engine->world, mine, VOTE_FIELDS));
     TT_TRY(tt_vote_end(engine->world, result));
     tt_span_end(&span, 0);
     return TT_OK;
+}
+
+/* Nanoseconds that this rank has waited for rows and results so far. */
+static uint64_t waited_so_far(void)
+{
+    tt_phase_total rows, results;
+    tt_phase_get(TT_PHASE_WAIT_DISPATCH, &rows);
+    tt_phase_get(TT_PHASE_WAIT_COMBINE, &results);
+    return rows.ns + results.ns;
+}
+
+/* In how many parts an agreed step is computed: the same on all ranks. */
+static int count_parts(tt_engine *engine, int64_t agreed_rows)
+{
+    const int64_t least = engine->layout->overlap_rows;
+    if (least < 0) {
+        return tti_overlap_choose(&engine->overlap, agreed_rows);
+    }
+    return least > 0 && agreed_rows >= least ? TTI_MAX_PARTS : 1;
 }
 
 /* Forward, output and commit of one agreed step. */
@@ -135,8 +152,7 @@ static tt_status run_step(tt_engine *engine, int64_t agreed_rows, tt_output_fn *
     if (attends) {
         tti_schedule_plan(schedule);
     }
-    const int64_t least = engine->layout->overlap_rows;
-    tti_schedule_cut(schedule, least > 0 && agreed_rows >= least ? TTI_MAX_PARTS : 1);
+    tti_schedule_cut(schedule, count_parts(engine, agreed_rows));
     TT_TRY(engine_forward(engine, TT_OK));
     if (attends) {
         TT_TRY(tti_output_run(engine, output, arg));
@@ -170,8 +186,11 @@ static tt_status take_step(tt_engine *engine, bool stop, tt_output_fn *output, v
     if (*stopped_out) {
         return TT_OK;
     }
+    if (agreed[VOTE_STEP_NS] > 0) {
+        tti_overlap_took(&engine->overlap, (double)agreed[VOTE_STEP_NS] / NS_PER_S, -(double)agreed[VOTE_NOT_WAITED_NS] / NS_PER_S);
+    }
     /* From here on time counts: before, a rank may have waited for work. */
-    uint64_t begin_ns = tt_now_ns();
+    const uint64_t begin_ns = tt_now_ns(), waited_ns = waited_so_far();
     tt_span span = tt_span_begin(TT_PHASE_STEP, "step");
     if (agreed[VOTE_CONTROL_BYTES] > 0) {
         size_t bytes = (size_t)agreed[VOTE_CONTROL_BYTES];
@@ -182,18 +201,30 @@ static tt_status take_step(tt_engine *engine, bool stop, tt_output_fn *output, v
     if (agreed[VOTE_WORK] != 0 || agreed[VOTE_CONTROL_BYTES] > 0) {
         TT_TRY(run_step(engine, agreed[VOTE_ROWS], output, arg));
         *worked_out = true;
+        engine->step_ns = tt_now_ns() - begin_ns;
+        engine->waited_ns = waited_so_far() - waited_ns;
         engine->figures.steps++;
-        engine->figures.step_s += (double)(tt_now_ns() - begin_ns) * 1e-9;
+        engine->figures.steps_in_parts += engine->schedule.n_parts > 1;
+        engine->figures.step_s += (double)engine->step_ns / NS_PER_S;
     }
     tt_span_end(&span, 0);
     return TT_OK;
 }
 
-/* One step as every rank takes it. A rank that cannot go on tells the others why: else they would wait for it. */
+static void poll_world(void *arg)
+{
+    tt_world_progress(arg);
+}
+
+/* One step as every rank takes it; the stream may serve other engines before and after it. A rank that cannot go on tells the others why: else they would wait for it. */
 static tt_status step(tt_engine *engine, bool stop, tt_output_fn *output, void *arg, bool *stopped_out,
                       bool *worked_out)
 {
+    if (tt_world_progress_mode(engine->world) == TT_PROGRESS_POLLED) {
+        tt_stream_set_hook(engine->compute, poll_world, engine->world);
+    }
     tt_status st = take_step(engine, stop, output, arg, stopped_out, worked_out);
+    tt_stream_set_hook(engine->compute, NULL, NULL);
     if (st != TT_OK) {
         tt_world_fail(engine->world, st);
     }

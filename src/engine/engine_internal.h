@@ -110,6 +110,29 @@ typedef struct tti_admission {
     int64_t rows_handed, most_handed; /* prompt rows that the last control message hands out, and of one request */
 } tti_admission;
 
+/* ---- overlap.c: whether two parts pay, as measured; pure ---- */
+enum { TTI_OVERLAP_SIZES = 32 };
+typedef enum tti_overlap_mode { TTI_OVERLAP_WATCHES, TTI_OVERLAP_TRIES, TTI_OVERLAP_PAUSES, TTI_OVERLAP_PARTS } tti_overlap_mode;
+
+/* Steps of [2^k, 2^(k+1)) rows. */
+typedef struct tti_overlap_size {
+    tti_overlap_mode mode;
+    int n, pause;              /* steps in this mode; after a trial in vain, 0: there was none */
+    double waited;             /* over the steps of this mode */
+    double took[2], worst[2];  /* likewise: whole steps, steps in parts */
+} tti_overlap_size;
+
+typedef struct tti_overlap {
+    tti_overlap_size size[TTI_OVERLAP_SIZES];
+    tti_overlap_size *current; /* of the step under way; NULL: nothing is to be learnt from it */
+    bool is_in_parts;
+} tti_overlap;
+
+/* In how many parts to compute a step of so many rows: 1 or 2. */
+int tti_overlap_choose(tti_overlap *overlap, int64_t rows);
+/* How long the step took on the slowest rank, and what the rank that waited least waited for messages in it. */
+void tti_overlap_took(tti_overlap *overlap, double step_s, double waited_s);
+
 /* A norm of the trunk: weight[H], and bias[H] or NULL; owned. */
 typedef struct tti_norm {
     float *weight, *bias;
@@ -141,6 +164,8 @@ struct tt_engine {
     /* step state */
     tti_schedule schedule;
     tti_admission admission;
+    tti_overlap overlap;   /* where the layout leaves parts open */
+    uint64_t step_ns, waited_ns; /* of the last step; its vote is the next one */
     unsigned char *control; /* control message, control_bytes long at most */
     size_t control_bytes;
     tt_arena arena;

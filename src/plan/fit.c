@@ -92,12 +92,9 @@ tt_status tt_plan_check_fit(const tt_model *model, const tt_layout *layout, cons
                    !is_shared && need.n_attend > 1 ? "--replicate node, " : "", help);
 }
 
-tt_status tt_plan_settle(const tt_model *model, tt_layout *layout, const tt_rates *rates, const uint64_t *available_bytes, char *why_out, size_t why_bytes)
+tt_status tt_plan_settle(const tt_model *model, tt_layout *layout, const uint64_t *available_bytes, char *why_out, size_t why_bytes)
 {
     why_out[0] = 0;
-    if (layout->overlap_rows < 0) {
-        layout->overlap_rows = tt_plan_overlap_rows(model, layout, rates);
-    }
     if (layout->replicate == TT_REPLICATE_AUTO) {
         bool fits;
         node_need own = {0}, shared = {0};

@@ -198,7 +198,7 @@ tt_status tt_plan_predict(const tt_model *model, const tt_layout *layout, const 
                                           : gather_seconds(arch, gather_latency(layout, rates), group_batch);
         double moe_s = 0.0;
         if (layout->n_groups > 0) {
-            far_traffic far;
+            far_traffic far = {0};
             TT_TRY(most_traffic(arch, layout, &far));
             moe_s = exchange_seconds(arch, layout, rates, &far, rank_rows);
         }
@@ -211,33 +211,4 @@ tt_status tt_plan_predict(const tt_model *model, const tt_layout *layout, const 
     *step_s_out = step_s;
     *bytes_out = most_weights;
     return TT_OK;
-}
-
-int64_t tt_plan_overlap_rows(const tt_model *model, const tt_layout *layout, const tt_rates *rates)
-{
-    const tt_arch *arch = tt_model_arch(model);
-    double n_moe = 0.0, dense = 0.0, experts = 0.0;
-    for (int64_t layer = 0; layer < arch->L; layer++) {
-        n_moe += arch->E > 0 && arch->layer[layer].is_moe;
-    }
-    far_traffic far;
-    if (n_moe == 0.0 || layout->n_nodes == 1 || most_traffic(arch, layout, &far) != TT_OK) {
-        return 0;
-    }
-    for (int rank = 0; rank < layout->n_ranks; rank++) {
-        dense = fmax(dense, (double)tti_plan_dense_bytes(model, layout, rank));
-        experts = fmax(experts, (double)tti_plan_expert_bytes(model, layout, rank));
-    }
-    for (int64_t rows = 2; rows <= layout->max_rows_group; rows *= 2) {
-        const int64_t half = rows / 2, rank_rows = (rows + layout->tp - 1) / layout->tp, rank_half = (half + layout->tp - 1) / layout->tp;
-        const double share = touched_share(arch, rows * layout->dp), share_half = touched_share(arch, half * layout->dp);
-        const double again = (dense + (2.0 * share_half - share) * experts) / rates->read_bytes_per_s;
-        /* Where several ranks share an expert they must compute the same rows at once, so only attention hides an exchange. */
-        const double work = (dense + (layout->etp == 1 ? share_half * experts : 0.0)) / rates->read_bytes_per_s / n_moe;
-        const double left = fmax(exchange_seconds(arch, layout, rates, &far, rank_half) - work, 0.0);
-        if (n_moe * (exchange_seconds(arch, layout, rates, &far, rank_rows) - 2.0 * left) > again) {
-            return rows;
-        }
-    }
-    return 0;
 }

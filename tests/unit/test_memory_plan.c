@@ -553,38 +553,6 @@ static void copies_are_those_of_uniform_choices(void **state)
     }
 }
 
-static int64_t overlap_rows(const tt_model *model, const int *node_of_rank, double link_bytes_per_s)
-{
-    tt_layout_params params = {.n_ranks = 4, .node_of_rank = node_of_rank, .dp = 4, .tp = 1, .max_batch = 256, .overlap_rows = -1};
-    tt_layout *layout = create(model, &params);
-    tt_rates rates = tt_rates_default();
-    rates.link_bytes_per_s = link_bytes_per_s;
-    rates.link_latency_s = 0.0;
-    const int64_t rows = tt_plan_overlap_rows(model, layout, &rates);
-    assert_true(rows >= 0 && rows <= layout->max_rows_group);
-    tt_layout_destroy(&layout);
-    return rows;
-}
-
-static void two_parts_pay_where_links_are_slow(void **state)
-{
-    (void)state;
-    const int one[] = {0, 0, 0, 0}, two[] = {0, 0, 1, 1};
-    tt_model model;
-    plan_model_large(&model);
-    assert_int_equal(overlap_rows(&model, one, 1e3), 0);
-    assert_int_equal(overlap_rows(&model, two, 1e30), 0);
-    int64_t last = 2;
-    for (double rate = 1e5; rate < 1e12; rate *= 10.0) { /* a faster link needs more rows, until none are enough */
-        const int64_t rows = overlap_rows(&model, two, rate);
-        if (rows != 0 && (rows < last || last == 0)) {
-            fail_msg("%g bytes a second: %lld rows after %lld", rate, (long long)rows, (long long)last);
-        }
-        last = rows;
-    }
-    assert_int_equal(last, 0);
-}
-
 static void larger_layouts_are_predicted_faster(void **state)
 {
     (void)state;
@@ -655,7 +623,6 @@ int main(void)
         cmocka_unit_test(a_step_reads_dense_weights_and_touched_experts),
         cmocka_unit_test(layers_wait_for_both_roles),
         cmocka_unit_test(copies_are_those_of_uniform_choices),
-        cmocka_unit_test(two_parts_pay_where_links_are_slow),
         cmocka_unit_test(larger_layouts_are_predicted_faster),
         cmocka_unit_test(print_shows_each_rank_once),
     };

@@ -190,8 +190,7 @@ static tt_replicate settled(const tt_model *model, tt_layout *layout, tt_replica
 {
     char why[TT_STATUS_MESSAGE_BYTES] = "left";
     layout->replicate = asked;
-    const tt_rates rates = tt_rates_default();
-    assert_int_equal(tt_plan_settle(model, layout, &rates, &available, why, sizeof(why)), want);
+    assert_int_equal(tt_plan_settle(model, layout, &available, why, sizeof(why)), want);
     assert_int_equal(why[0] != 0, says_why);
     assert_true(!says_why || strstr(why, "(--replicate node)"));
     assert_null(strchr(why, '\n'));
