@@ -83,7 +83,8 @@ typedef void tt_output_fn(void *arg, const tt_output *output);
 TT_API tt_status tt_engine_submit(tt_engine *engine, const tt_request *request, uint64_t *request_id_out);
 /* Cancels at the next step; nothing is output for it any more. Unknown ids are ignored. */
 TT_API tt_status tt_engine_cancel(tt_engine *engine, uint64_t request_id);
-/* Rank 0: one step; *busy_out says whether requests remain. MPI: collective (others follow). Errors: of the group. */
+/* Rank 0: one step; *busy_out says whether requests remain. MPI: collective (others follow). Errors: of the group. Who computes for long between steps
+ * where progress is polled calls tt_world_progress: messages of the last step may still be on their way. */
 TT_API tt_status tt_engine_step(tt_engine *engine, tt_output_fn *output, void *arg, bool *busy_out);
 /* Other ranks: takes part in steps until rank 0 stops. TT_OK after a stop. */
 TT_API tt_status tt_engine_follow(tt_engine *engine);

@@ -125,7 +125,7 @@ typedef struct tt_layout {
     tt_replicate replicate; /* tt_plan_settle decides what is AUTO */
     int64_t overlap_rows;   /* steps in which some DP group has at least so many rows are computed in two parts, so that the exchange of one flies while the
                              * other is computed, for the price of reading weights twice; 0 = none; -1: the engine
-                             * measures which is faster (several nodes only) */
+                             * measures which is faster (on several nodes, with experts) */
     int64_t exchange_chunk; /* most rows of a rank that an exchange sends at once: the experts begin with the first chunk while others fly, for the price of
                              * reading their weights for each; 0 = all rows of a step */
     bool must_share;        /* it decided on NODE: nothing else fits. Follows from the rest, so it is not in the hash */

@@ -52,7 +52,7 @@ TT_API void tt_stream_wait(tt_stream *stream, tt_event *event);
 /* Returns when the queue is empty and its last task done; with join_caller the caller does thread 0's part. */
 TT_API void tt_stream_sync(tt_stream *stream);
 /* `hook(arg)` is called by the thread that calls tt_stream_run, after its part of each task: between pieces of work. NULL = none.
- * Set-up only. */
+ * By that thread, outside of run; tt_engine_step takes it over where progress is polled. */
 TT_API void tt_stream_set_hook(tt_stream *stream, void (*hook)(void *arg), void *arg);
 /* enqueue + sync: a parallel-for. */
 TT_API void tt_stream_run(tt_stream *stream, const char *name, tt_task_fn *fn, void *arg);

@@ -25,7 +25,7 @@ typedef struct tti_bench_case {
 /* One rank's totals over all timed steps of a case. */
 typedef struct tti_bench_totals {
     tt_phase_total phase[TT_PHASE_COUNT];
-    uint64_t steps, bytes_read, kv_bytes_read, experts_touched;
+    uint64_t steps, steps_in_parts, bytes_read, kv_bytes_read, experts_touched;
 } tti_bench_totals;
 
 typedef struct tti_bench_result {

@@ -361,12 +361,12 @@ static tt_status print_json(const tti_bench *b, const tti_bench_result *result, 
     tti_bench_name(what, name);
     snprintf(drawn, sizeof(drawn), "%016llx", (unsigned long long)result->drawn);
     json_t *line = json_pack(
-        "{s:s, s:s, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:s, s:o}", "record",
+        "{s:s, s:s, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:s, s:o}", "record",
         what->is_prefill ? "prefill" : "decode", "test", name, "tokens", (json_int_t)what->tokens, "batch", (json_int_t)what->batch, "depth",
         (json_int_t)what->depth, "tokens_per_s", f->tokens_per_s, "tokens_per_s_least", f->least, "tokens_per_s_most", f->most, "ms_per_step",
         f->ms_per_step, "bytes_per_token", f->bytes_per_token, "kv_bytes_per_token", f->kv_bytes_per_token, "read_bytes_per_s",
         f->read_bytes_per_s, "share_of_read", f->share_of_read, "operations_per_s", f->operations_per_s, "share_of_peak", f->share_of_peak,
-        "steps", (json_int_t)result->of_rank[0].steps, "drawn", drawn, "phases", phases_json(b, result));
+        "steps", (json_int_t)result->of_rank[0].steps, "steps_in_parts", (json_int_t)result->of_rank[0].steps_in_parts, "drawn", drawn, "phases", phases_json(b, result));
     if (line && !what->is_prefill && b->n_moe_layers > 0) {
         json_object_set_new(line, "experts_per_layer", json_real(f->experts));
         json_object_set_new(line, "experts_per_layer_uniform", json_real(f->experts_uniform));

@@ -160,6 +160,7 @@ static tt_status run_timed(runner *r, part_fn *part, tti_bench_totals *totals)
     TT_TRY(run_part(r, part));
     tt_engine_figures after = tt_engine_get_figures(engine_of(r));
     totals->steps += after.steps - before.steps;
+    totals->steps_in_parts += after.steps_in_parts - before.steps_in_parts;
     totals->bytes_read += after.bytes_read - before.bytes_read;
     totals->kv_bytes_read += after.kv_bytes_read - before.kv_bytes_read;
     totals->experts_touched += after.experts_touched - before.experts_touched;

@@ -55,7 +55,7 @@ const tt_option tti_cli_layout_options[] = {
     {"exchange-chunk", 0, TT_OPTION_INT, AT(exchange_chunk), "0", 0, MAX_TOKENS, NULL, "N",
      "exchange at most N rows of a rank at once: experts begin with the first ones while others fly; 0 = all of a step"},
     {"overlap-rows", 0, TT_OPTION_INT, AT(overlap_rows), "-1", -1, MAX_TOKENS, NULL, "N",
-     "compute steps of N rows and more of a group in two parts, so that the exchange of one hides behind the other; 0 = none, -1 = where messages are waited for and that proves faster"},
+     "steps of N rows and more in two parts, one's exchange behind the other; 0 = none, -1 = where that proves faster, on several nodes"},
     {"kv", 0, TT_OPTION_ENUM, AT(kv), "f32", 0, 0, "f32|bf16|int8", "FORMAT", "cached keys and values"},
     {"replicate", 0, TT_OPTION_ENUM, AT(replicate), "auto", 0, 0, REPLICATE, "HOW",
      "dense weights: numa = on every rank, node = once per node, auto = numa if that fits"},

@@ -216,15 +216,19 @@ static void poll_world(void *arg)
     tt_world_progress(arg);
 }
 
-/* One step as every rank takes it; the stream may serve other engines before and after it. A rank that cannot go on tells the others why: else they would wait for it. */
+/* One step as every rank takes it; the stream may serve other engines before and after it. A rank that cannot go on tells the others why: else they would
+ * wait for it. */
 static tt_status step(tt_engine *engine, bool stop, tt_output_fn *output, void *arg, bool *stopped_out,
                       bool *worked_out)
 {
-    if (tt_world_progress_mode(engine->world) == TT_PROGRESS_POLLED) {
+    const bool is_polled = tt_world_progress_mode(engine->world) == TT_PROGRESS_POLLED;
+    if (is_polled) {
         tt_stream_set_hook(engine->compute, poll_world, engine->world);
     }
     tt_status st = take_step(engine, stop, output, arg, stopped_out, worked_out);
-    tt_stream_set_hook(engine->compute, NULL, NULL);
+    if (is_polled) {
+        tt_stream_set_hook(engine->compute, NULL, NULL);
+    }
     if (st != TT_OK) {
         tt_world_fail(engine->world, st);
     }

@@ -111,24 +111,32 @@ typedef struct tti_admission {
 } tti_admission;
 
 /* ---- overlap.c: whether two parts pay, as measured; pure ---- */
-enum { TTI_OVERLAP_SIZES = 32 };
+enum { TTI_OVERLAP_SIZES = 32, TTI_OVERLAP_PAIRS = 4 };
 typedef enum tti_overlap_mode { TTI_OVERLAP_WATCHES, TTI_OVERLAP_TRIES, TTI_OVERLAP_PAUSES, TTI_OVERLAP_PARTS } tti_overlap_mode;
 
 /* Steps of [2^k, 2^(k+1)) rows. */
 typedef struct tti_overlap_size {
     tti_overlap_mode mode;
-    int n, pause;              /* steps in this mode; after a trial in vain, 0: there was none */
-    double waited;             /* over the steps of this mode */
-    double took[2], worst[2];  /* likewise: whole steps, steps in parts */
+    int n;                   /* steps in this mode */
+    double took_s, waited_s; /* they took */
+    int stay;                /* steps for which the last trial's answer holds, 0: there was none */
+    bool last_won;           /* that answer: parts were faster */
+    /* of a trial */
+    double ratio[TTI_OVERLAP_PAIRS]; /* time in parts over time of a whole step */
+    int n_pairs;
+    bool has_half;           /* of the next pair, the step that came first */
+    int64_t half_rows;
+    double half_s;
 } tti_overlap_size;
 
 typedef struct tti_overlap {
     tti_overlap_size size[TTI_OVERLAP_SIZES];
-    tti_overlap_size *current; /* of the step under way; NULL: nothing is to be learnt from it */
+    int current;   /* size of the step under way; -1: nothing is to be learnt from it */
+    int64_t rows;  /* of that step */
     bool is_in_parts;
 } tti_overlap;
 
-/* In how many parts to compute a step of so many rows: 1 or 2. */
+/* In how many parts to compute a step of so many rows: 1 or TTI_MAX_PARTS. */
 int tti_overlap_choose(tti_overlap *overlap, int64_t rows);
 /* How long the step took on the slowest rank, and what the rank that waited least waited for messages in it. */
 void tti_overlap_took(tti_overlap *overlap, double step_s, double waited_s);

@@ -2,28 +2,35 @@
  *
  * Two parts read weights twice and hide what ranks wait for. Neither is known before: messages may cost time on the wire, which hides, or on the cores,
  * which does not. So it is measured, for each size of step (rows of a DP group, by powers of two) on its own. Steps are whole while the rank that waits
- * least waits less than a twentieth of them. Else a few steps are taken in turn in parts and whole; what was faster goes on, to be held against the other
- * again after RETRY steps; a trial that brought nothing is repeated after a pause that doubles. All ranks pass the same numbers and so decide alike. */
+ * least waits less than a twentieth of them. Else come a few pairs of a step in parts and a whole one, of nearly as many rows, and the median of their
+ * ratios decides. What it says holds for a number of steps that doubles each time it says the same again. All ranks pass the same numbers and so decide
+ * alike. */
 #include "engine_internal.h"
 #include <string.h>
 
+/* Guesses that tests/unit/test_overlap holds against made-up machines: a trial in vain costs 4 steps in 264, below 1 %, and one step that something else
+ * made slow decides nothing. */
 enum {
-    WATCHED = 8,     /* whole steps whose waiting is judged together */
-    TRIED = 8,       /* steps of a trial, in the order in which a steady drift falls on both alike */
-    RETRY = 512,     /* steps in parts until the next trial */
-    FIRST_PAUSE = 256, LAST_PAUSE = 4096 /* whole steps after a trial in vain */
+    WATCHED = 8,      /* whole steps whose waiting is judged together */
+    MOST_TRIED = 32,  /* steps of a trial that finds no pairs */
+    FIRST_WHOLE = 256, LAST_WHOLE = 4096, /* whole steps after a trial in vain */
+    FIRST_PARTS = 64, LAST_PARTS = 512    /* steps in parts until the next trial */
 };
-static const bool is_tried_in_parts[TRIED] = {true, false, false, true, true, false, false, true};
 static const double worth_a_trial = 0.05; /* of a step, waited */
-static const double worth_it = 0.98;      /* time in parts over time of whole steps */
+static const double worth_it = 0.98;      /* time of a step in parts over that of a whole one */
+static const double unlike = 1.125;       /* rows of one step over the other's: no pair */
 
 static void enter_mode(tti_overlap_size *size, tti_overlap_mode mode)
 {
     size->mode = mode;
-    size->n = 0;
-    size->waited = 0.0;
-    memset(size->took, 0, sizeof(size->took));
-    memset(size->worst, 0, sizeof(size->worst));
+    size->n = size->n_pairs = 0;
+    size->took_s = size->waited_s = 0.0;
+}
+
+/* Which of a pair comes first alternates, so that a steady drift falls on both. */
+static bool is_tried_in_parts(const tti_overlap_size *size)
+{
+    return (size->n_pairs + size->has_half) % 2 == 0;
 }
 
 int tti_overlap_choose(tti_overlap *overlap, int64_t rows)
@@ -32,52 +39,84 @@ int tti_overlap_choose(tti_overlap *overlap, int64_t rows)
     while (at < TTI_OVERLAP_SIZES - 1 && rows >> (at + 1) > 0) {
         at++;
     }
-    tti_overlap_size *size = &overlap->size[at];
-    overlap->current = rows > 1 ? size : NULL;
-    overlap->is_in_parts = rows > 1 && (size->mode == TTI_OVERLAP_PARTS || (size->mode == TTI_OVERLAP_TRIES && is_tried_in_parts[size->n]));
-    return overlap->is_in_parts ? 2 : 1;
+    const tti_overlap_size *size = &overlap->size[at];
+    overlap->current = rows > 1 ? at : -1;
+    overlap->rows = rows;
+    overlap->is_in_parts = rows > 1 && (size->mode == TTI_OVERLAP_PARTS || (size->mode == TTI_OVERLAP_TRIES && is_tried_in_parts(size)));
+    return overlap->is_in_parts ? TTI_MAX_PARTS : 1;
 }
 
-/* The slowest step of each kind is left out: something else may have come between. */
-static bool parts_won(const tti_overlap_size *size)
+/* The mean of the two in the middle: one of each order. */
+static double median_ratio(const double ratio[TTI_OVERLAP_PAIRS])
 {
-    return size->took[true] - size->worst[true] < worth_it * (size->took[false] - size->worst[false]);
+    double sorted[TTI_OVERLAP_PAIRS];
+    for (int i = 0; i < TTI_OVERLAP_PAIRS; i++) {
+        int at = i;
+        for (; at > 0 && sorted[at - 1] > ratio[i]; at--) {
+            sorted[at] = sorted[at - 1];
+        }
+        sorted[at] = ratio[i];
+    }
+    return (sorted[TTI_OVERLAP_PAIRS / 2 - 1] + sorted[TTI_OVERLAP_PAIRS / 2]) / 2;
+}
+
+/* What a trial found holds for a while. */
+static void settle(tti_overlap_size *size, bool in_parts)
+{
+    const int first = in_parts ? FIRST_PARTS : FIRST_WHOLE, last = in_parts ? LAST_PARTS : LAST_WHOLE;
+    const bool is_news = size->stay == 0 || in_parts != size->last_won;
+    size->stay = is_news ? first : 2 * size->stay < last ? 2 * size->stay : last;
+    size->last_won = in_parts;
+    enter_mode(size, in_parts ? TTI_OVERLAP_PARTS : TTI_OVERLAP_PAUSES);
+}
+
+/* One more step of a trial. */
+static void take_tried(tti_overlap_size *size, bool in_parts, int64_t rows, double step_s)
+{
+    const double more = (double)(rows > size->half_rows ? rows : size->half_rows), less = (double)(rows < size->half_rows ? rows : size->half_rows);
+    if (!size->has_half) {
+        size->has_half = true;
+        size->half_rows = rows;
+        size->half_s = step_s;
+    } else {
+        size->has_half = false;
+        if (more <= unlike * less) {
+            size->ratio[size->n_pairs++] = in_parts ? step_s / size->half_s : size->half_s / step_s;
+        }
+    }
+    if (size->n_pairs == TTI_OVERLAP_PAIRS) {
+        settle(size, median_ratio(size->ratio) < worth_it);
+    } else if (size->n >= MOST_TRIED && !size->has_half) {
+        settle(size, false);
+    }
 }
 
 void tti_overlap_took(tti_overlap *overlap, double step_s, double waited_s)
 {
-    tti_overlap_size *size = overlap->current;
-    if (!size) {
+    if (overlap->current < 0) {
         return;
     }
-    const bool kind = overlap->is_in_parts;
-    overlap->current = NULL;
+    tti_overlap_size *size = &overlap->size[overlap->current];
+    overlap->current = -1;
     size->n++;
-    size->waited += waited_s;
-    size->took[kind] += step_s;
-    size->worst[kind] = step_s > size->worst[kind] ? step_s : size->worst[kind];
+    size->took_s += step_s;
+    size->waited_s += waited_s;
     switch (size->mode) {
     case TTI_OVERLAP_PAUSES:
-        if (size->n >= size->pause) {
+        if (size->n >= size->stay) {
             enter_mode(size, TTI_OVERLAP_WATCHES);
         }
         break;
     case TTI_OVERLAP_WATCHES:
         if (size->n == WATCHED) {
-            enter_mode(size, size->waited > worth_a_trial * size->took[false] ? TTI_OVERLAP_TRIES : TTI_OVERLAP_WATCHES);
+            enter_mode(size, size->waited_s > worth_a_trial * size->took_s ? TTI_OVERLAP_TRIES : TTI_OVERLAP_WATCHES);
         }
         break;
     case TTI_OVERLAP_TRIES:
-        if (size->n == TRIED && parts_won(size)) {
-            size->pause = 0;
-            enter_mode(size, TTI_OVERLAP_PARTS);
-        } else if (size->n == TRIED) {
-            size->pause = size->pause == 0 ? FIRST_PAUSE : size->pause < LAST_PAUSE ? 2 * size->pause : LAST_PAUSE;
-            enter_mode(size, TTI_OVERLAP_PAUSES);
-        }
+        take_tried(size, overlap->is_in_parts, overlap->rows, step_s);
         break;
     case TTI_OVERLAP_PARTS:
-        if (size->n == RETRY) {
+        if (size->n >= size->stay) {
             enter_mode(size, TTI_OVERLAP_TRIES);
         }
         break;

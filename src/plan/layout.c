@@ -392,7 +392,7 @@ static void set_sizes(const tt_arch *arch, const tt_layout_params *p, tt_layout 
     layout->combine = p->combine;
     layout->kv = p->kv;
     layout->replicate = p->replicate;
-    const bool may_overlap = layout->n_handles > 1 && (p->overlap_rows > 0 || layout->n_nodes > 1);
+    const bool may_overlap = layout->n_handles > 1 && (p->overlap_rows > 0 || (layout->n_nodes > 1 && arch->E > 0));
     layout->overlap_rows = may_overlap ? p->overlap_rows : 0;
     layout->exchange_chunk = p->exchange_chunk;
 }

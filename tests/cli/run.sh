@@ -24,6 +24,14 @@ ranks 3 env TUTTI_FAKE_NODES=0,0,1 "$tutti" run "$model" -p 'The hwloc' -n 2 --t
 check "the formats are named" err_has '^formats +.*wire fp8, back int8 as sums of each node .other bits'
 check "so is the way" err_has '^layout .*; rows to each other node once; steps of 1 rows and more in two parts'
 
+name="two parts where that proves faster"
+ranks 2 "$tutti" run "$model" -p 'The hwloc' -p 'A ' -p 'int main(' -p 'One ' -n 40 --threads 1 --dp 2 --quiet
+cp "$work/out" "$work/whole"
+ranks 2 env TUTTI_FAKE_NODES=0,1 TUTTI_INJECT_DELAY_US=3000 "$tutti" run "$model" -p 'The hwloc' -p 'A ' -p 'int main(' -p 'One ' -n 40 --threads 1 --dp 2
+check "is said" err_has '^layout .*; steps in two parts where that proves faster'
+check "they are tried where ranks wait" err_has '^steps .*; [0-9]+ in two parts'
+check "the text is the same" cmp -s "$work/out" "$work/whole"
+
 name="input"
 printf 'The hwloc' >"$work/in"
 one "$tutti" run "$model" -n 4 --json --quiet <"$work/in"

@@ -549,6 +549,24 @@ static void kv_memory_sets_the_pool_or_is_refused(void **state)
     tt_layout_destroy(&layout);
 }
 
+static void parts_are_chosen_on_several_nodes_only(void **state)
+{
+    (void)state;
+    static const int one[] = {0, 0}, two[] = {0, 1};
+    const struct {
+        const int *node;
+        int64_t experts, asked, want;
+    } cases[] = {{one, 8, -1, 0}, {two, 8, -1, -1}, {two, 0, -1, 0}, {one, 8, 5, 5}, {two, 8, 0, 0}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        tt_arch arch = small_arch();
+        arch.E = cases[i].experts;
+        tt_layout_params params = {.n_ranks = 2, .node_of_rank = cases[i].node, .overlap_rows = cases[i].asked};
+        tt_layout *layout = create(&arch, &params);
+        assert_int_equal(layout->overlap_rows, cases[i].want);
+        tt_layout_destroy(&layout);
+    }
+}
+
 static void the_hash_sees_every_setting(void **state)
 {
     (void)state;
@@ -616,7 +634,7 @@ int main(void)
         cmocka_unit_test(split_gives_each_rank_its_role),
         cmocka_unit_test(a_bad_split_is_refused_with_its_place),
         cmocka_unit_test(kv_memory_sets_the_pool_or_is_refused),
-        cmocka_unit_test(the_hash_sees_every_setting),
+        cmocka_unit_test(parts_are_chosen_on_several_nodes_only), cmocka_unit_test(the_hash_sees_every_setting),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
