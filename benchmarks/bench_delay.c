@@ -1,11 +1,13 @@
-/* bench_delay.c - what a delay on every message costs a decode step: two lanes that differ in the injected delay alone. (Speed as such is
- * `tutti bench`'s.)
+/* bench_delay.c - what a delay on every message costs a decode step: two lanes that differ in the
+ * injected delay alone. (Speed as such is `tutti bench`'s.)
  *
- * One measurement: B sequences start behind made-up keys and values and are decoded; steps are timed in blocks, on rank 0 from the end of one step to
- * the end of the next. There are two lanes, 0 and d, and blocks alternate between them (the order turns with each round), so a drift of the machine
- * meets both. Tokens hang on sequence and position alone, so both lanes and all layouts route alike. Prints JSON, one object a line: one about
- * the run, then one per measurement with every sample and the totals of all phases. --overlap-rows adds a third lane, with the delay d, whose steps are
- * computed in two parts. */
+ * One measurement: B sequences start behind made-up keys and values and are decoded; steps are
+ * timed in blocks, on rank 0 from the end of one step to the end of the next. There are two lanes,
+ * 0 and d, and blocks alternate between them (the order turns with each round), so a drift of the
+ * machine meets both. Tokens hang on sequence and position alone, so both lanes and all layouts
+ * route alike. Prints JSON, one object a line: one about the run, then one per measurement with
+ * every sample and the totals of all phases. --overlap-rows adds a third lane, with the delay d,
+ * whose steps are computed in two parts. */
 #define _GNU_SOURCE
 #include "config.h"
 #include "bench_rank.h"
@@ -49,8 +51,7 @@ static const tt_option options[] = {
     {"prompt", 'p', TT_OPTION_INT, AT(prompt), "64", 1, 1e6, NULL, "N",
      "tokens before the first generated one"},
     {"block", 0, TT_OPTION_INT, AT(block), "10", 1, 1e5, NULL, "N", "timed steps in a row"},
-    {"rounds", 0, TT_OPTION_INT, AT(rounds), "7", 1, 1e4, NULL, "N",
-     "pairs of blocks"},
+    {"rounds", 0, TT_OPTION_INT, AT(rounds), "7", 1, 1e4, NULL, "N", "pairs of blocks"},
     {"warmup", 0, TT_OPTION_INT, AT(warmup), "3", 0, 1e5, NULL, "N",
      "steps before the first block"},
     {"delays", 0, TT_OPTION_STRING, AT(delays), "0", 0, 0, NULL, "LIST",
@@ -71,12 +72,16 @@ static const tt_option options[] = {
      "prompt tokens per group and step"},
     {"progress", 0, TT_OPTION_ENUM, AT(progress), "auto", 0, 0, "auto|thread|polled|caller", "MODE",
      "who calls MPI"},
-    {"weights", 0, TT_OPTION_ENUM, AT(weights), "auto", 0, 0, "auto|f32|bf16|int8|int4|fp8|mxfp4", "FORMAT", "in memory"},
+    {"weights", 0, TT_OPTION_ENUM, AT(weights), "auto", 0, 0, "auto|f32|bf16|int8|int4|fp8|mxfp4",
+     "FORMAT", "in memory"},
     {"act", 0, TT_OPTION_ENUM, AT(act), "auto", 0, 0, "auto|f32|bf16|int8", "FORMAT",
      "rows into products with quantised weights"},
-    {"wire", 0, TT_OPTION_ENUM, AT(wire), "f32", 0, 0, "f32|bf16|int8|fp8", "FORMAT", "rows to experts"},
-    {"wire-back", 0, TT_OPTION_ENUM, AT(wire_back), "f32", 0, 0, "f32|bf16|int8|fp8", "FORMAT", "results"},
-    {"kv", 0, TT_OPTION_ENUM, AT(kv), "f32", 0, 0, "f32|bf16|int8", "FORMAT", "cached keys and values"},
+    {"wire", 0, TT_OPTION_ENUM, AT(wire), "f32", 0, 0, "f32|bf16|int8|fp8", "FORMAT",
+     "rows to experts"},
+    {"wire-back", 0, TT_OPTION_ENUM, AT(wire_back), "f32", 0, 0, "f32|bf16|int8|fp8", "FORMAT",
+     "results"},
+    {"kv", 0, TT_OPTION_ENUM, AT(kv), "f32", 0, 0, "f32|bf16|int8", "FORMAT",
+     "cached keys and values"},
     {"deadline", 0, TT_OPTION_FLOAT, AT(deadline_s), "60", 0.1, 86400, NULL, "S",
      "seconds before a wait is given up"},
     {.name = NULL}};
@@ -402,7 +407,8 @@ static tt_layout_params layout_params(const bench *b)
                               .prefill_chunk = b->s.chunk,
                               .context = b->context,
                               .weights = (tt_weight_format)b->s.weights,
-                              .act = b->s.act == 0 ? TT_ACT_F32 : (tt_act)(b->s.act - 1), /* auto: bench_rank_load */
+                              /* auto: bench_rank_load */
+                              .act = b->s.act == 0 ? TT_ACT_F32 : (tt_act)(b->s.act - 1),
                               .wire = (tt_wire)b->s.wire,
                               .wire_back = (tt_wire)b->s.wire_back,
                               .kv = (tt_kv_format)b->s.kv};
@@ -411,8 +417,9 @@ static tt_layout_params layout_params(const bench *b)
 static void print_run(bench *b)
 {
     if (b->r.rank == 0) {
-        print_json(json_pack("{s:s, s:s, s:o, s:o, s:o}", "record", "run", "version", PACKAGE_VERSION, "model", model_json(b), "layout",
-                             layout_json(b), "machine", machine_json(b)));
+        print_json(json_pack("{s:s, s:s, s:o, s:o, s:o}", "record", "run", "version",
+                             PACKAGE_VERSION, "model", model_json(b), "layout", layout_json(b),
+                             "machine", machine_json(b)));
     }
 }
 
@@ -472,7 +479,8 @@ static void print_measurement(bench *b, int64_t batch, int64_t n_rounds)
         if (b->r.rank == 0) {
             json_array_append_new(lanes,
                                   json_pack("{s:f, s:I, s:o, s:I, s:I, s:o}", "delay_us",
-                                            (double)l->b.delay_ns / NS_PER_US, "overlap_rows", (json_int_t)l->b.layout.overlap_rows, "step_ns",
+                                            (double)l->b.delay_ns / NS_PER_US, "overlap_rows",
+                                            (json_int_t)l->b.layout.overlap_rows, "step_ns",
                                             samples_json(b, l, n_rounds), "steps_in_phases",
                                             (json_int_t)l->totals.steps, "bytes_read",
                                             (json_int_t)bytes, "phases", phases_json(b, all)));
@@ -542,10 +550,14 @@ static void size_up(bench *b, const char *path)
     bench_model_open(path, (tt_weight_format)b->s.weights, &model);
     int64_t traced = b->s.trace ? 1 : 0, starting = SPARE_STEPS + b->max_batch / SPARE_STEPS;
     b->context = b->s.prompt + starting + b->s.warmup + (b->s.rounds + traced) * (b->s.block + 1);
-    bench_must(b->context <= tt_model_arch(model)->context
-                   ? TT_OK
-                   : TT_FAIL(TT_ERR_USAGE, "%lld rounds of %lld steps do not fit behind %lld tokens: the context is %lld",
-                             (long long)b->s.rounds, (long long)b->s.block, (long long)b->s.prompt, (long long)tt_model_arch(model)->context));
+    bench_must(
+        b->context <= tt_model_arch(model)->context
+            ? TT_OK
+            : TT_FAIL(
+                  TT_ERR_USAGE,
+                  "%lld rounds of %lld steps do not fit behind %lld tokens: the context is %lld",
+                  (long long)b->s.rounds, (long long)b->s.block, (long long)b->s.prompt,
+                  (long long)tt_model_arch(model)->context));
     for (int64_t l = 0; l < tt_model_arch(model)->L; l++) {
         b->n_moe_layers += tt_model_arch(model)->layer[l].is_moe;
     }
@@ -568,7 +580,8 @@ static void run(bench *b, const char *path)
     for (int i = 0; i < b->n_batches; i++) {
         b->shared_ns = (double)NAN;
         for (int d = 0; d < b->n_delays; d++) {
-            measure_delay(b, b->batch[i], &b->delay[d], i == b->n_batches - 1 && d == b->n_delays - 1);
+            measure_delay(b, b->batch[i], &b->delay[d],
+                          i == b->n_batches - 1 && d == b->n_delays - 1);
         }
     }
     bench_lane_close(&b->lane[0].b);
@@ -597,8 +610,8 @@ int main(int argc, char **argv)
         free(positional);
         return tt_status_exit_code(status);
     }
-    bench_rank_begin(&b.r, b.s.overlap_rows != 0 ? MAX_LANES : MAX_LANES - 1, (int)b.s.threads, (tt_progress)b.s.progress,
-                     b.s.deadline_s);
+    bench_rank_begin(&b.r, b.s.overlap_rows != 0 ? MAX_LANES : MAX_LANES - 1, (int)b.s.threads,
+                     (tt_progress)b.s.progress, b.s.deadline_s);
     read_lists(&b);
     run(&b, positional[0]);
     free(positional);

@@ -1,8 +1,11 @@
-/* bench_exchange.c - the exchange beside what MPI itself offers: rows to experts and results back, on the same ranks, rows and choices.
+/* bench_exchange.c - the exchange beside what MPI itself offers: rows to experts and results back,
+ * on the same ranks, rows and choices.
  *
- * All ways take turns within each round, and all begin at a barrier; a time is that of the slowest rank. Every run is checked: rows are small integers, so
- * sums are exact whatever their order. Bytes between nodes are the exchange's own counters, beside the least that the load needs. Limits of the
- * same run: MPI between pairs of ranks on different nodes, all pairs at once, and memcpy of all ranks at once. */
+ * All ways take turns within each round, and all begin at a barrier; a time is that of the slowest
+ * rank. Every run is checked: rows are small integers, so sums are exact whatever their order.
+ * Bytes between nodes are the exchange's own counters, beside the least that the load needs. Limits
+ * of the same run: MPI between pairs of ranks on different nodes, all pairs at once, and memcpy of
+ * all ranks at once. */
 #define _GNU_SOURCE
 #include "config.h"
 #include "bench_rank.h"
@@ -30,22 +33,29 @@ typedef struct settings {
 #define AT(field) offsetof(settings, field)
 static const tt_option options[] = {
     {"help", 'h', TT_OPTION_FLAG, AT(help), NULL, 0, 0, NULL, NULL, "print this help"},
-    {"tokens", 't', TT_OPTION_STRING, AT(tokens), "1,16,128", 0, 0, NULL, "LIST", "most tokens of a rank"},
+    {"tokens", 't', TT_OPTION_STRING, AT(tokens), "1,16,128", 0, 0, NULL, "LIST",
+     "most tokens of a rank"},
     {"hidden", 'H', TT_OPTION_STRING, AT(hidden), "2048", 0, 0, NULL, "LIST", "row widths"},
     {"top-k", 'k', TT_OPTION_INT, AT(top_k), "8", 1, 64, NULL, "K", "experts of a token"},
     {"experts", 'e', TT_OPTION_INT, AT(experts), "128", 1, 65536, NULL, "E", "over all ranks"},
     {"loads", 0, TT_OPTION_STRING, AT(loads), "balanced", 0, 0, NULL, "LIST",
      "balanced, zipf, hot-expert, hot-rank, idle-rank, ragged; all = every one"},
-    {"wire", 0, TT_OPTION_ENUM, AT(wire), "bf16", 0, 0, "f32|bf16|int8|fp8", "FORMAT", "rows to experts"},
-    {"wire-back", 0, TT_OPTION_ENUM, AT(wire_back), "bf16", 0, 0, "f32|bf16|int8|fp8", "FORMAT", "results"},
-    {"chunk", 0, TT_OPTION_INT, AT(chunk), "0", 0, 1e6, NULL, "N", "tokens that the exchange sends at once, 0 = all"},
+    {"wire", 0, TT_OPTION_ENUM, AT(wire), "bf16", 0, 0, "f32|bf16|int8|fp8", "FORMAT",
+     "rows to experts"},
+    {"wire-back", 0, TT_OPTION_ENUM, AT(wire_back), "bf16", 0, 0, "f32|bf16|int8|fp8", "FORMAT",
+     "results"},
+    {"chunk", 0, TT_OPTION_INT, AT(chunk), "0", 0, 1e6, NULL, "N",
+     "tokens that the exchange sends at once, 0 = all"},
     {"rounds", 'r', TT_OPTION_INT, AT(rounds), "20", 1, 1e6, NULL, "N", "timed turns of each way"},
     {"warmup", 0, TT_OPTION_INT, AT(warmup), "2", 0, 1e6, NULL, "N", "turns before"},
     {"threads", 0, TT_OPTION_INT, AT(threads), "1", 1, 1024, NULL, "N", "that copy, of a rank"},
     {"seed", 0, TT_OPTION_INT, AT(seed), "1", 0, 9e18, NULL, "N", "of the choices"},
-    {"deadline", 0, TT_OPTION_FLOAT, AT(deadline_s), "60", 0.1, 86400, NULL, "S", "seconds before a wait is given up"},
-    {"svg", 0, TT_OPTION_STRING, AT(svg), NULL, 0, 0, NULL, "FILE", "a map of who waited for whom, of the last load"},
-    {"json", 0, TT_OPTION_FLAG, AT(json), NULL, 0, 0, NULL, NULL, "an object a line and nothing else"},
+    {"deadline", 0, TT_OPTION_FLOAT, AT(deadline_s), "60", 0.1, 86400, NULL, "S",
+     "seconds before a wait is given up"},
+    {"svg", 0, TT_OPTION_STRING, AT(svg), NULL, 0, 0, NULL, "FILE",
+     "a map of who waited for whom, of the last load"},
+    {"json", 0, TT_OPTION_FLAG, AT(json), NULL, 0, 0, NULL, NULL,
+     "an object a line and nothing else"},
     {.name = NULL}};
 
 /* What the slowest rank took in each round. */
@@ -72,8 +82,12 @@ static int parse_numbers(const char *option, const char *text, int64_t *value)
         char *end;
         errno = 0;
         const long long number = strtoll(at, &end, 10);
-        const bool is_bad = end == at || errno || number < 1 || number > 1000000 || n == MAX_LIST || (*end && *end != ',');
-        bench_must(is_bad ? TT_FAIL(TT_ERR_USAGE, "--%s %s: not a list of at most %d numbers from 1 to 1000000", option, text, MAX_LIST) : TT_OK);
+        const bool is_bad = end == at || errno || number < 1 || number > 1000000 || n == MAX_LIST ||
+                            (*end && *end != ',');
+        bench_must(is_bad ? TT_FAIL(TT_ERR_USAGE,
+                                    "--%s %s: not a list of at most %d numbers from 1 to 1000000",
+                                    option, text, MAX_LIST)
+                          : TT_OK);
         value[n] = number;
         at = end + (*end == ',');
     }
@@ -92,12 +106,15 @@ static int parse_loads(const char *text, load_kind *kind)
     for (const char *at = text; *at; n++) {
         const size_t length = strcspn(at, ",");
         int i = 0;
-        while (i < LOAD_KINDS && (strlen(load_names[i]) != length || strncmp(load_names[i], at, length) != 0)) {
+        while (i < LOAD_KINDS &&
+               (strlen(load_names[i]) != length || strncmp(load_names[i], at, length) != 0)) {
             i++;
         }
-        bench_must(i == LOAD_KINDS || n == LOAD_KINDS ? TT_FAIL(TT_ERR_USAGE, "--loads %s: '%.*s' is none of the loads, or there are too many", text,
-                                                                (int)length, at)
-                                                      : TT_OK);
+        bench_must(i == LOAD_KINDS || n == LOAD_KINDS
+                       ? TT_FAIL(TT_ERR_USAGE,
+                                 "--loads %s: '%.*s' is none of the loads, or there are too many",
+                                 text, (int)length, at)
+                       : TT_OK);
         kind[n] = (load_kind)i;
         at += length + (at[length] == ',');
     }
@@ -125,7 +142,8 @@ static double slowest(double mine)
     return all;
 }
 
-/* The next rank, round the ring, that is on another node, by the same step for all of a node's ranks; -1 = there is none. */
+/* The next rank, round the ring, that is on another node, by the same step for all of a node's
+ * ranks; -1 = there is none. */
 static int far_partner(const bench *b, int direction)
 {
     for (int step = 1; step < b->r.size; step++) {
@@ -141,7 +159,8 @@ static int far_partner(const bench *b, int direction)
     return -1;
 }
 
-/* Bytes per second that all ranks together send to other nodes, in messages of this size, both directions at once. 0 = one node. */
+/* Bytes per second that all ranks together send to other nodes, in messages of this size, both
+ * directions at once. 0 = one node. */
 static double measure_link(const bench *b, size_t bytes)
 {
     enum { TURNS = 9, IN_FLIGHT = 4 };
@@ -156,7 +175,8 @@ static double measure_link(const bench *b, size_t bytes)
         MPI_Barrier(MPI_COMM_WORLD);
         const double begin = MPI_Wtime();
         for (int i = 0; i < IN_FLIGHT; i++) {
-            MPI_Irecv(in + (size_t)i * bytes, (int)bytes, MPI_BYTE, from, i, MPI_COMM_WORLD, &request[i]);
+            MPI_Irecv(in + (size_t)i * bytes, (int)bytes, MPI_BYTE, from, i, MPI_COMM_WORLD,
+                      &request[i]);
             MPI_Isend(out, (int)bytes, MPI_BYTE, to, i, MPI_COMM_WORLD, &request[IN_FLIGHT + i]);
         }
         MPI_Waitall(2 * IN_FLIGHT, request, MPI_STATUSES_IGNORE);
@@ -170,7 +190,8 @@ static double measure_link(const bench *b, size_t bytes)
     return (double)b->r.size * IN_FLIGHT * (double)bytes / median(taken, TURNS);
 }
 
-/* Bytes per second that all ranks copy together, from one place to another that are not in the cache. */
+/* Bytes per second that all ranks copy together, from one place to another that are not in the
+ * cache. */
 static double measure_copy(const bench *b)
 {
     enum { TURNS = 9, BYTES = 32 << 20 };
@@ -233,8 +254,9 @@ static tt_exchange_counters counters_of(const way *w)
 /* Sums over ranks of what the exchange sent in one use, and the least that it had to send. */
 typedef struct traffic {
     double wire_bytes, node_bytes, messages, payload_bytes;
-    double pairs; /* of a chunk and whom its source sends to: of messages each way */
-    double least_bytes; /* payload of rows, each once to each node (or rank), and of what comes back for them */
+    double pairs;       /* of a chunk and whom its source sends to: of messages each way */
+    double least_bytes; /* payload of rows, each once to each node (or rank), and of what comes
+                         * back for them */
 } traffic;
 
 static traffic traffic_of(const bench *b, const load *l, const way *w, const samples *s)
@@ -242,7 +264,8 @@ static traffic traffic_of(const bench *b, const load *l, const way *w, const sam
     const load_least least = load_count(l, b->node_of_rank);
     const double rounds = (double)b->s.rounds;
     const bool by_node = strncmp(w->name, "node", 4) == 0;
-    const int64_t rows = by_node ? least.rows_to_nodes : least.rows_to_far_ranks, results = w->rounds_sums ? rows : least.results_from_nodes;
+    const int64_t rows = by_node ? least.rows_to_nodes : least.rows_to_far_ranks,
+                  results = w->rounds_sums ? rows : least.results_from_nodes;
     double pairs = by_node ? (double)(tt_world_n_nodes(b->world) - 1) : 0.0;
     for (int r = 0; r < b->r.size && !by_node; r++) {
         pairs += b->node_of_rank[r] != b->node_of_rank[b->r.rank];
@@ -252,47 +275,64 @@ static traffic traffic_of(const bench *b, const load *l, const way *w, const sam
     const double mine[N] = {(double)(s->after.wire_bytes_out - s->before.wire_bytes_out) / rounds,
                             (double)(s->after.node_bytes - s->before.node_bytes) / rounds,
                             (double)(s->after.messages_out - s->before.messages_out) / rounds,
-                            (double)rows * (double)tt_wire_row_bytes(l->wire, l->H) + (double)results * (double)tt_wire_row_bytes(l->wire_back, l->H),
-                            (double)(s->after.payload_bytes_out - s->before.payload_bytes_out) / rounds, pairs};
+                            (double)rows * (double)tt_wire_row_bytes(l->wire, l->H) +
+                                (double)results * (double)tt_wire_row_bytes(l->wire_back, l->H),
+                            (double)(s->after.payload_bytes_out - s->before.payload_bytes_out) /
+                                rounds,
+                            pairs};
     double all[N];
     MPI_Allreduce(mine, all, N, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
-    return (traffic){.wire_bytes = all[0], .node_bytes = all[1], .messages = all[2], .least_bytes = all[3], .payload_bytes = all[4], .pairs = all[5]};
+    return (traffic){.wire_bytes = all[0],
+                     .node_bytes = all[1],
+                     .messages = all[2],
+                     .least_bytes = all[3],
+                     .payload_bytes = all[4],
+                     .pairs = all[5]};
 }
 
 static void print_way(const bench *b, const load *l, const way *w, samples *s, const samples *all)
 {
     const int64_t n = b->s.rounds;
-    double *dispatch = bench_alloc((size_t)n, sizeof(*dispatch)), *total = bench_alloc((size_t)n, sizeof(*total));
+    double *dispatch = bench_alloc((size_t)n, sizeof(*dispatch)),
+           *total = bench_alloc((size_t)n, sizeof(*total));
     int64_t wrong = 0;
     MPI_Allreduce(s->dispatch_s, dispatch, (int)n, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
     MPI_Allreduce(s->all_s, total, (int)n, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
     MPI_Allreduce(&s->wrong, &wrong, 1, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD);
     const bool is_ours = way_get_exchange(w) != NULL;
     const traffic bytes = is_ours ? traffic_of(b, l, w, s) : (traffic){0};
-    double *ratio = bench_alloc((size_t)n, sizeof(*ratio)), *first = bench_alloc((size_t)n, sizeof(*first));
+    double *ratio = bench_alloc((size_t)n, sizeof(*ratio)),
+           *first = bench_alloc((size_t)n, sizeof(*first));
     MPI_Allreduce(all[0].all_s, first, (int)n, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
     for (int64_t i = 0; i < n; i++) {
         ratio[i] = total[i] / first[i];
     }
-    const double dispatch_us = 1e6 * median(dispatch, n), all_us = 1e6 * median(total, n), p95_us = 1e6 * total[(95 * n + 99) / 100 - 1],
-                 most_us = 1e6 * total[n - 1], times = median(ratio, n);
+    const double dispatch_us = 1e6 * median(dispatch, n), all_us = 1e6 * median(total, n),
+                 p95_us = 1e6 * total[(95 * n + 99) / 100 - 1], most_us = 1e6 * total[n - 1],
+                 times = median(ratio, n);
     if (b->r.rank == 0 && b->s.json) {
-        json_t *line = json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:s, s:f, s:f, s:f, s:f, s:f, s:I}", "record", "way", "load", load_names[l->kind], "tokens",
-                                 (json_int_t)l->T, "hidden", (json_int_t)l->H, "top_k", (json_int_t)l->K, "experts", (json_int_t)l->E, "way", w->name,
-                                 "dispatch_us", dispatch_us, "all_us", all_us, "p95_us", p95_us, "max_us", most_us, "over_direct", times, "wrong",
-                                 (json_int_t)wrong);
+        json_t *line =
+            json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:s, s:f, s:f, s:f, s:f, s:f, s:I}", "record",
+                      "way", "load", load_names[l->kind], "tokens", (json_int_t)l->T, "hidden",
+                      (json_int_t)l->H, "top_k", (json_int_t)l->K, "experts", (json_int_t)l->E,
+                      "way", w->name, "dispatch_us", dispatch_us, "all_us", all_us, "p95_us",
+                      p95_us, "max_us", most_us, "over_direct", times, "wrong", (json_int_t)wrong);
         if (is_ours) {
-            json_object_update_new(line, json_pack("{s:f, s:f, s:f, s:f, s:f, s:f}", "wire_bytes", bytes.wire_bytes, "payload_bytes",
-                                                   bytes.payload_bytes, "least_bytes", bytes.least_bytes, "node_bytes", bytes.node_bytes, "messages",
-                                                   bytes.messages, "message_pairs", bytes.pairs));
+            json_object_update_new(
+                line, json_pack("{s:f, s:f, s:f, s:f, s:f, s:f}", "wire_bytes", bytes.wire_bytes,
+                                "payload_bytes", bytes.payload_bytes, "least_bytes",
+                                bytes.least_bytes, "node_bytes", bytes.node_bytes, "messages",
+                                bytes.messages, "message_pairs", bytes.pairs));
         }
         json_dumpf(line, stdout, JSON_REAL_PRECISION(12));
         printf("\n");
         json_decref(line);
     } else if (b->r.rank == 0) {
-        printf("  %-16s %9.1f %9.1f %9.1f %9.1f   %8.2f", w->name, dispatch_us, all_us, p95_us, most_us, times);
+        printf("  %-16s %9.1f %9.1f %9.1f %9.1f   %8.2f", w->name, dispatch_us, all_us, p95_us,
+               most_us, times);
         if (is_ours) {
-            printf("  %10.1f %7.3f %9.1f %8.1f", bytes.wire_bytes / 1e3, bytes.least_bytes > 0 ? bytes.wire_bytes / bytes.least_bytes : 1.0,
+            printf("  %10.1f %7.3f %9.1f %8.1f", bytes.wire_bytes / 1e3,
+                   bytes.least_bytes > 0 ? bytes.wire_bytes / bytes.least_bytes : 1.0,
                    bytes.node_bytes / 1e3, bytes.messages);
         }
         printf("%s\n", wrong ? "  WRONG" : "");
@@ -301,7 +341,9 @@ static void print_way(const bench *b, const load *l, const way *w, samples *s, c
     free(total);
     free(ratio);
     free(first);
-    bench_must(wrong ? TT_FAIL(TT_ERR_PROTOCOL, "%s: %lld values are wrong", w->name, (long long)wrong) : TT_OK);
+    bench_must(
+        wrong ? TT_FAIL(TT_ERR_PROTOCOL, "%s: %lld values are wrong", w->name, (long long)wrong)
+              : TT_OK);
 }
 
 /* ---- who waited for whom ---- */
@@ -311,7 +353,8 @@ static void draw_waits(const bench *b, const way *w)
     enum { CELL = 18, MARGIN = 60 };
     const tt_exchange *x = way_get_exchange(w);
     const size_t n = (size_t)b->r.size;
-    uint64_t *mine = bench_alloc(n, sizeof(*mine)), *all = bench_alloc(n * n, sizeof(*all)), most = 1;
+    uint64_t *mine = bench_alloc(n, sizeof(*mine)), *all = bench_alloc(n * n, sizeof(*all)),
+             most = 1;
     tt_exchange_get_peer_waits(x, mine);
     bench_must(tt_world_allgather(b->world, mine, n * sizeof(*mine), all));
     for (size_t i = 0; i < n * n; i++) {
@@ -323,17 +366,28 @@ static void draw_waits(const bench *b, const way *w)
     bench_must(failed ? TT_FAIL(TT_ERR_USAGE, "--svg %s cannot be written", b->s.svg) : TT_OK);
     if (out) {
         const int side = MARGIN + (int)n * CELL + CELL;
-        fprintf(out, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" font-family=\"sans-serif\" font-size=\"11\">\n", side, side + CELL);
-        fprintf(out, "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n<text x=\"4\" y=\"14\">%s: time that a row's rank waited for a column's, "
-                     "most %.3f ms</text>\n", w->name, (double)most / 1e6);
+        fprintf(
+            out,
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" font-family=\"sans-serif\" font-size=\"11\">\n",
+            side, side + CELL);
+        fprintf(
+            out,
+            "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n<text x=\"4\" y=\"14\">%s: time that a row's rank waited for a column's, "
+            "most %.3f ms</text>\n",
+            w->name, (double)most / 1e6);
         for (size_t r = 0; r < n; r++) {
-            fprintf(out, "<text x=\"%d\" y=\"%d\" text-anchor=\"end\">%zu</text>\n", MARGIN - 6, MARGIN + (int)r * CELL + 13, r);
-            fprintf(out, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">%zu</text>\n", MARGIN + (int)r * CELL + CELL / 2, MARGIN - 6, r);
+            fprintf(out, "<text x=\"%d\" y=\"%d\" text-anchor=\"end\">%zu</text>\n", MARGIN - 6,
+                    MARGIN + (int)r * CELL + 13, r);
+            fprintf(out, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">%zu</text>\n",
+                    MARGIN + (int)r * CELL + CELL / 2, MARGIN - 6, r);
             for (size_t c = 0; c < n; c++) {
                 const int shade = 255 - (int)(255.0 * (double)all[r * n + c] / (double)most);
-                fprintf(out, "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" fill=\"rgb(255,%d,%d)\" stroke=\"#ccc\"><title>%zu waited %.3f ms for %zu"
-                             "</title></rect>\n",
-                        MARGIN + (int)c * CELL, MARGIN + (int)r * CELL, CELL, CELL, shade, shade, r, (double)all[r * n + c] / 1e6, c);
+                fprintf(
+                    out,
+                    "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" fill=\"rgb(255,%d,%d)\" stroke=\"#ccc\"><title>%zu waited %.3f ms for %zu"
+                    "</title></rect>\n",
+                    MARGIN + (int)c * CELL, MARGIN + (int)r * CELL, CELL, CELL, shade, shade, r,
+                    (double)all[r * n + c] / 1e6, c);
             }
         }
         fprintf(out, "</svg>\n");
@@ -371,9 +425,11 @@ static void run_load(bench *b, load *l)
     }
     MPI_Barrier(MPI_COMM_WORLD);
     if (b->r.rank == 0 && !b->s.json) {
-        printf("\n%s, %lld tokens a rank, hidden %lld, %lld of %lld experts\n  %-16s %9s %9s %9s %9s   %8s  %10s %7s %9s %8s\n", load_names[l->kind],
-               (long long)l->T, (long long)l->H, (long long)l->K, (long long)l->E, "way", "dispatch", "all us", "p95", "most", "x direct", "wire kB",
-               "/least", "node kB", "messages");
+        printf(
+            "\n%s, %lld tokens a rank, hidden %lld, %lld of %lld experts\n  %-16s %9s %9s %9s %9s   %8s  %10s %7s %9s %8s\n",
+            load_names[l->kind], (long long)l->T, (long long)l->H, (long long)l->K, (long long)l->E,
+            "way", "dispatch", "all us", "p95", "most", "x direct", "wire kB", "/least", "node kB",
+            "messages");
     }
     for (int i = 0; i < n_ways; i++) {
         s[i].after = counters_of(&w[i]);
@@ -395,7 +451,8 @@ static void print_run(bench *b, size_t message)
 {
     char library[MPI_MAX_LIBRARY_VERSION_STRING] = "";
     int length = 0;
-    const char *const wire = tt_wire_name((tt_wire)b->s.wire), *const wire_back = tt_wire_name((tt_wire)b->s.wire_back);
+    const char *const wire = tt_wire_name((tt_wire)b->s.wire), *const wire_back = tt_wire_name(
+                                                                   (tt_wire)b->s.wire_back);
     MPI_Get_library_version(library, &length);
     library[strcspn(library, ",\n")] = 0;
     b->link_bytes_per_s = measure_link(b, message);
@@ -404,22 +461,27 @@ static void print_run(bench *b, size_t message)
         return;
     }
     if (b->s.json) {
-        json_t *line = json_pack("{s:s, s:s, s:s, s:i, s:i, s:I, s:I, s:s, s:s, s:f, s:f, s:I}", "record", "run", "tutti", PACKAGE_VERSION, "mpi", library, "ranks",
-                                 b->r.size, "nodes", tt_world_n_nodes(b->world), "threads", (json_int_t)b->s.threads, "chunk", (json_int_t)b->s.chunk, "wire", wire, "wire_back",
-                                 wire_back, "link_bytes_per_s", b->link_bytes_per_s, "copy_bytes_per_s", b->copy_bytes_per_s, "link_message",
-                                 (json_int_t)message);
+        json_t *line =
+            json_pack("{s:s, s:s, s:s, s:i, s:i, s:I, s:I, s:s, s:s, s:f, s:f, s:I}", "record",
+                      "run", "tutti", PACKAGE_VERSION, "mpi", library, "ranks", b->r.size, "nodes",
+                      tt_world_n_nodes(b->world), "threads", (json_int_t)b->s.threads, "chunk",
+                      (json_int_t)b->s.chunk, "wire", wire, "wire_back", wire_back,
+                      "link_bytes_per_s", b->link_bytes_per_s, "copy_bytes_per_s",
+                      b->copy_bytes_per_s, "link_message", (json_int_t)message);
         json_dumpf(line, stdout, JSON_REAL_PRECISION(12));
         printf("\n");
         json_decref(line);
     } else {
-        printf("tutti %s, %s; %d ranks on %d nodes, wire %s, back %s\n", PACKAGE_VERSION, library, b->r.size, tt_world_n_nodes(b->world), wire,
-               wire_back);
+        printf("tutti %s, %s; %d ranks on %d nodes, wire %s, back %s\n", PACKAGE_VERSION, library,
+               b->r.size, tt_world_n_nodes(b->world), wire, wire_back);
         if (b->s.chunk > 0) {
-            printf("the exchange sends at most %lld tokens of a rank at once\n", (long long)b->s.chunk);
+            printf("the exchange sends at most %lld tokens of a rank at once\n",
+                   (long long)b->s.chunk);
         }
         printf("limits: memcpy %.2f GB/s of all ranks", b->copy_bytes_per_s / 1e9);
         if (b->link_bytes_per_s > 0) {
-            printf("; MPI between nodes %.2f GB/s of all ranks, messages of %zu bytes", b->link_bytes_per_s / 1e9, message);
+            printf("; MPI between nodes %.2f GB/s of all ranks, messages of %zu bytes",
+                   b->link_bytes_per_s / 1e9, message);
         }
         printf("\n");
     }
@@ -429,9 +491,12 @@ static void run_all(bench *b)
 {
     int64_t tokens[MAX_LIST], hidden[MAX_LIST];
     load_kind kind[LOAD_KINDS];
-    const int n_tokens = parse_numbers("tokens", b->s.tokens, tokens), n_hidden = parse_numbers("hidden", b->s.hidden, hidden);
+    const int n_tokens = parse_numbers("tokens", b->s.tokens, tokens),
+              n_hidden = parse_numbers("hidden", b->s.hidden, hidden);
     const int n_kinds = parse_loads(b->s.loads, kind);
-    bench_must(b->s.top_k > b->s.experts ? TT_FAIL(TT_ERR_USAGE, "--top-k %lld of --experts %lld", (long long)b->s.top_k, (long long)b->s.experts) : TT_OK);
+    bench_must(b->s.top_k > b->s.experts ? TT_FAIL(TT_ERR_USAGE, "--top-k %lld of --experts %lld",
+                                                   (long long)b->s.top_k, (long long)b->s.experts)
+                                         : TT_OK);
     print_run(b, 16 * tt_wire_row_bytes((tt_wire)b->s.wire, hidden[0]));
     for (int i = 0; i < n_kinds; i++) {
         for (int h = 0; h < n_hidden; h++) {
@@ -477,7 +542,10 @@ int main(int argc, char **argv)
     for (int r = 0; r < b.r.size; r++) {
         b.node_of_rank[r] = tt_world_node(b.world, r);
     }
-    tt_stream_params stream = {.name = "compute", .n_threads = b.r.cpus.n_threads, .join_caller = true, .cpu = b.r.cpus.cpu};
+    tt_stream_params stream = {.name = "compute",
+                               .n_threads = b.r.cpus.n_threads,
+                               .join_caller = true,
+                               .cpu = b.r.cpus.cpu};
     bench_must(tt_stream_create(&stream, &b.r.compute));
     run_all(&b);
     free(b.node_of_rank);

@@ -21,7 +21,8 @@ enum {
     MIN_REPEATS = 7,
     MAX_REPEATS = 200,
     ALIGN_BYTES = 64,
-    LIMIT_SAMPLES = 100 /* of a fraction of a millisecond each, so that some miss all interruptions */
+    LIMIT_SAMPLES = 100 /* of a fraction of a millisecond each, so that some miss all
+                         * interruptions */
 };
 static const double MIN_SECONDS = 0.15; /* per case */
 static const double SLOW_FACTOR =
@@ -127,7 +128,8 @@ static void measure_limits(unsigned flags)
 
 /* ---- output ---- */
 /* limit: of the arithmetic, operations per second. */
-static void report_of(const char *name, const char *shape, timing t, double bytes, double flops, double limit)
+static void report_of(const char *name, const char *shape, timing t, double bytes, double flops,
+                      double limit)
 {
     double byte_rate = bytes / t.median;
     double flop_rate = flops / t.median;
@@ -218,7 +220,8 @@ static void call_act8_product(ttk_any_fn *fn, void *state)
 {
     quant_product *p = state;
     const void *w = p->weights + (size_t)(p->turn++ % p->n_copies) * p->matrix_bytes;
-    ((ttk_gemm_act8_fn *)fn)(p->y, p->N, p->rows8, ttk_act8_bytes(p->K), &p->format, w, p->M, p->N, p->K);
+    ((ttk_gemm_act8_fn *)fn)(p->y, p->N, p->rows8, ttk_act8_bytes(p->K), &p->format, w, p->M, p->N,
+                             p->K);
 }
 
 static void call_quant_product(ttk_any_fn *fn, void *state)
@@ -228,8 +231,8 @@ static void call_quant_product(ttk_any_fn *fn, void *state)
     ((ttk_gemm_quant_fn *)fn)(p->y, p->N, p->x, p->K, &p->format, w, p->M, p->N, p->K);
 }
 
-/* Weights as they are trained: sums of 12 random numbers are nearly normal. Codes that stand for few of
- * them may be slow, so this shows the speed to expect, and random codes the worst. */
+/* Weights as they are trained: sums of 12 random numbers are nearly normal. Codes that stand for
+ * few of them may be slow, so this shows the speed to expect, and random codes the worst. */
 static void quantize_normal(const quant_product *p, const ttk_unpacked *rows)
 {
     float *w = take((size_t)(p->N * p->K) * sizeof(*w));
@@ -246,14 +249,16 @@ static void quantize_normal(const quant_product *p, const ttk_unpacked *rows)
     free(w);
 }
 
-/* Random codes, and scales near 0.0115 (0x3c3c is a number of that size in every wide type), as their
- * values do not matter; but no NaN, which is worked on apart. */
+/* Random codes, and scales near 0.0115 (0x3c3c is a number of that size in every wide type), as
+ * their values do not matter; but no NaN, which is worked on apart. */
 static void pack_random(quant_product *p)
 {
     char *buffer = take(ttk_unpacked_bytes(&p->format, p->N, p->K));
     memset(buffer, 0x3c, ttk_unpacked_bytes(&p->format, p->N, p->K));
     ttk_unpacked rows = ttk_unpacked_in(&p->format, p->N, p->K, buffer);
-    static const unsigned char largest[] = {[TTK_I8] = 255, [TTK_U8] = 255, [TTK_I4] = 15, [TTK_U4] = 15, [TTK_I6] = 63, [TTK_E4M3] = 126, [TTK_E2M1] = 15};
+    static const unsigned char largest[] = {
+        [TTK_I8] = 255, [TTK_U8] = 255,   [TTK_I4] = 15,  [TTK_U4] = 15,
+        [TTK_I6] = 63,  [TTK_E4M3] = 126, [TTK_E2M1] = 15};
     uint32_t state = 1;
     for (int64_t i = 0; i < p->N * p->K; i++) {
         state = state * 1664525u + 1013904223u;
@@ -263,7 +268,8 @@ static void pack_random(quant_product *p)
         quantize_normal(p, &rows);
     }
     for (int64_t i = 0; i < p->n_copies; i++) {
-        ttk.pack_quant(p->weights + (size_t)i * p->matrix_bytes, &p->format, &rows, p->N, p->K, 0, (p->N + TTK_PANEL - 1) / TTK_PANEL);
+        ttk.pack_quant(p->weights + (size_t)i * p->matrix_bytes, &p->format, &rows, p->N, p->K, 0,
+                       (p->N + TTK_PANEL - 1) / TTK_PANEL);
     }
     free(buffer);
 }
@@ -291,7 +297,10 @@ static void bench_quant_product(const ttk_row *row)
     static const int64_t batch[] = {1, 2, 3, 4, 5, 6, 7, 8, 16, 32, 64, 128};
     bool is_ref = row->need == 0, is_act8 = row->op == TTK_OP_gemm_act8;
     for (size_t f = 0; f < sizeof(quant_formats) / sizeof(quant_formats[0]); f++) {
-        quant_product p = {.format = quant_formats[f].format, .is_normal = quant_formats[f].is_normal, .N = is_ref ? 128 : 1408, .K = 2048};
+        quant_product p = {.format = quant_formats[f].format,
+                           .is_normal = quant_formats[f].is_normal,
+                           .N = is_ref ? 128 : 1408,
+                           .K = 2048};
         if (is_act8 && !ttk_can_act8(&p.format, p.K)) {
             continue;
         }
@@ -307,7 +316,8 @@ static void bench_quant_product(const ttk_row *row)
         for (size_t i = 0; i < sizeof(batch) / sizeof(batch[0]) && (!is_ref || i < 1); i++) {
             char shape[64];
             p.M = batch[i];
-            snprintf(shape, sizeof(shape), "%s M %lld N %lld K %lld", quant_formats[f].name, (long long)p.M, (long long)p.N, (long long)p.K);
+            snprintf(shape, sizeof(shape), "%s M %lld N %lld K %lld", quant_formats[f].name,
+                     (long long)p.M, (long long)p.N, (long long)p.K);
             timing t = time_calls(is_act8 ? call_act8_product : call_quant_product, row->fn, &p);
             report_of(row->name, shape, t, (double)p.matrix_bytes, 2.0 * (double)(p.M * p.N * p.K),
                       is_act8 ? limit_int8 : limit_flops);
@@ -343,7 +353,8 @@ static void bench_attend_shape(const ttk_row *row, const attend_shape *s, ttk_dt
     int64_t n_positions = is_ref ? s->n_positions / (int64_t)SLOW_FACTOR : s->n_positions;
     int64_t stride = s->is_latent ? s->Dk : s->Dk + s->Dv, n = s->R * s->G;
     int64_t n_pages = (n_positions + TTK_PAGE - 1) / TTK_PAGE;
-    int64_t scales = stride * TTK_PAGE * (int64_t)ttk_dtype_bytes(type), scales_bytes = TTK_PAGE * (int64_t)sizeof(float);
+    int64_t scales = stride * TTK_PAGE * (int64_t)ttk_dtype_bytes(type),
+            scales_bytes = TTK_PAGE * (int64_t)sizeof(float);
     int64_t page_bytes = scales + (type == TTK_I8 ? 2 * scales_bytes : 0);
     char *store = take((size_t)(n_pages * page_bytes));
     memset(store, 0x3c, (size_t)(n_pages * page_bytes));
@@ -381,9 +392,13 @@ static void bench_attend_shape(const ttk_row *row, const attend_shape *s, ttk_dt
                     .work = work}};
     timing t = time_calls(call_attend, row->fn, &a);
     char shape[64];
-    snprintf(shape, sizeof(shape), "%s %s %lld", s->name, type == TTK_F32 ? "f32" : type == TTK_BF16 ? "bf16" : "int8",
+    snprintf(shape, sizeof(shape), "%s %s %lld", s->name,
+             type == TTK_F32    ? "f32"
+             : type == TTK_BF16 ? "bf16"
+                                : "int8",
              (long long)n_positions);
-    report(row->name, shape, t, (double)(n_pages * page_bytes), 2.0 * (double)(n * n_positions * (s->Dk + s->Dv)));
+    report(row->name, shape, t, (double)(n_pages * page_bytes),
+           2.0 * (double)(n * n_positions * (s->Dk + s->Dv)));
     free(store);
     free(pages);
     free(first);
@@ -392,13 +407,17 @@ static void bench_attend_shape(const ttk_row *row, const attend_shape *s, ttk_dt
     free(work);
 }
 
-/* Decode, one row at a time, and prefill, tiles of rows; those of 16384 positions come from memory. */
+/* Decode, one row at a time, and prefill, tiles of rows; those of 16384 positions come from
+ * memory. */
 static void bench_attend(const ttk_row *row)
 {
     static const attend_shape shapes[] = {
-        {"MLA 16x576/512", 1, 16, 576, 512, true, 4096},   {"MLA 2x16x576/512", 2, 16, 576, 512, true, 4096},
-        {"GQA 8x128", 1, 8, 128, 128, false, 4096},        {"GQA 4x8x128", 4, 8, 128, 128, false, 4096},
-        {"GQA 8x128", 1, 8, 128, 128, false, 16384 * 4},   {"MHA 1x128", 1, 1, 128, 128, false, 4096},
+        {"MLA 16x576/512", 1, 16, 576, 512, true, 4096},
+        {"MLA 2x16x576/512", 2, 16, 576, 512, true, 4096},
+        {"GQA 8x128", 1, 8, 128, 128, false, 4096},
+        {"GQA 4x8x128", 4, 8, 128, 128, false, 4096},
+        {"GQA 8x128", 1, 8, 128, 128, false, 16384 * 4},
+        {"MHA 1x128", 1, 1, 128, 128, false, 4096},
         {"MHA 32x1x128", 32, 1, 128, 128, false, 4096},
     };
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
@@ -420,10 +439,17 @@ static void bench_attend_merge(const ttk_row *row)
     int64_t stride = STRIDE_PARTS * (int64_t)ttk_attend_part_floats(DV);
     float out[DV], state[2];
     float *parts = take_floats(PARTS * stride);
-    ttk_attend_merge_args args = {
-        .parts = parts, .stride = stride, .n = PARTS, .is_first = true, .is_last = true, .Dv = DV, .out = out, .state = state};
+    ttk_attend_merge_args args = {.parts = parts,
+                                  .stride = stride,
+                                  .n = PARTS,
+                                  .is_first = true,
+                                  .is_last = true,
+                                  .Dv = DV,
+                                  .out = out,
+                                  .state = state};
     timing t = time_calls(call_attend_merge, row->fn, &args);
-    report(row->name, "64 parts of 128", t, (double)(PARTS * DV) * sizeof(float), 2.0 * (double)(PARTS * DV));
+    report(row->name, "64 parts of 128", t, (double)(PARTS * DV) * sizeof(float),
+           2.0 * (double)(PARTS * DV));
     free(parts);
 }
 
@@ -453,7 +479,8 @@ static void call_rows(ttk_any_fn *fn, void *state)
         ((ttk_rmsnorm_f32_fn *)fn)(s->y, ROWS_H, s->x, ROWS_H, s->z, ROWS_T, ROWS_H, 1e-6f);
         break;
     case TTK_OP_layernorm_f32:
-        ((ttk_layernorm_f32_fn *)fn)(s->y, ROWS_H, s->x, ROWS_H, s->z, s->z + ROWS_H, ROWS_T, ROWS_H, 1e-5f);
+        ((ttk_layernorm_f32_fn *)fn)(s->y, ROWS_H, s->x, ROWS_H, s->z, s->z + ROWS_H, ROWS_T,
+                                     ROWS_H, 1e-5f);
         break;
     case TTK_OP_conv_silu_f32: {
         const float *const taps[] = {s->x, s->x + 1, s->x + 2, s->x + 3};
@@ -481,8 +508,8 @@ static void call_rows(ttk_any_fn *fn, void *state)
         ((ttk_silu_mul_f32_fn *)fn)(s->y, ROWS_H, s->x, ROWS_H, s->z, ROWS_H, ROWS_T, ROWS_H);
         break;
     case TTK_OP_clamped_mul_f32:
-        ((ttk_clamped_mul_f32_fn *)fn)(s->y, ROWS_H, s->x, ROWS_H, s->z, ROWS_H, ROWS_T, ROWS_H, 7.0f,
-                                       1.702f);
+        ((ttk_clamped_mul_f32_fn *)fn)(s->y, ROWS_H, s->x, ROWS_H, s->z, ROWS_H, ROWS_T, ROWS_H,
+                                       7.0f, 1.702f);
         break;
     case TTK_OP_add_f32:
         ((ttk_add_f32_fn *)fn)(s->y, s->x, ROWS_N);
@@ -513,7 +540,8 @@ static void call_rows(ttk_any_fn *fn, void *state)
         break;
     case TTK_OP_pack_quant: {
         ttk_unpacked rows = ttk_unpacked_in(&quant_formats[0].format, TTK_PANEL, ROWS_H / 2, s->x);
-        ((ttk_pack_quant_fn *)fn)(s->y, &quant_formats[0].format, &rows, TTK_PANEL, ROWS_H / 2, 0, 1);
+        ((ttk_pack_quant_fn *)fn)(s->y, &quant_formats[0].format, &rows, TTK_PANEL, ROWS_H / 2, 0,
+                                  1);
         break;
     }
     case TTK_OP_unpack: {
@@ -572,7 +600,8 @@ static void bench_rows(const ttk_row *row)
     free(s.z);
 }
 
-/* ---- the recurrence of a gated delta net: 32 heads of 128 x 128, whose states are read and written ---- */
+/* ---- the recurrence of a gated delta net: 32 heads of 128 x 128, whose states are read and
+ * written ---- */
 enum { DELTA_HEADS = 32, DELTA_D = 128 };
 
 static void call_delta(ttk_any_fn *fn, void *state)
@@ -601,9 +630,21 @@ static void bench_delta(const ttk_row *row)
         gate[i] = 0.5f;
     }
     for (size_t i = 0; i < sizeof(tokens) / sizeof(tokens[0]) && (row->need != 0 || i < 1); i++) {
-        ttk_delta_args args = {.state = state, .Dk = DELTA_D, .n = TTK_DELTA_COLUMNS, .T = tokens[i],
-                               .q = x, .k = x, .v = x, .ldq = DELTA_D, .ldk = DELTA_D, .ldv = DELTA_D,
-                               .decay = gate, .beta = gate, .ld_gate = 1, .out = out, .ldo = DELTA_D};
+        ttk_delta_args args = {.state = state,
+                               .Dk = DELTA_D,
+                               .n = TTK_DELTA_COLUMNS,
+                               .T = tokens[i],
+                               .q = x,
+                               .k = x,
+                               .v = x,
+                               .ldq = DELTA_D,
+                               .ldk = DELTA_D,
+                               .ldv = DELTA_D,
+                               .decay = gate,
+                               .beta = gate,
+                               .ld_gate = 1,
+                               .out = out,
+                               .ldo = DELTA_D};
         timing t = time_calls(call_delta, row->fn, &args);
         char shape[64];
         snprintf(shape, sizeof(shape), "32 x 128x128, %lld tokens", (long long)tokens[i]);
@@ -618,23 +659,36 @@ static void bench_delta(const ttk_row *row)
 /* ---- the walk ---- */
 typedef void bench_fn(const ttk_row *row);
 static bench_fn *const benches[TTK_OP_COUNT] = {
-    [TTK_OP_pack] = bench_rows,         [TTK_OP_gemm_f32] = bench_product,
-    [TTK_OP_gemm_bf16_pairs] = bench_product, [TTK_OP_gemm_bf16] = bench_product, [TTK_OP_rmsnorm_f32] = bench_rows,
-    [TTK_OP_rope_f32] = bench_rows,     [TTK_OP_silu_mul_f32] = bench_rows,
-    [TTK_OP_add_f32] = bench_rows,      [TTK_OP_axpy_f32] = bench_rows,
-    [TTK_OP_f32_to_bf16] = bench_rows,  [TTK_OP_bf16_to_f32] = bench_rows,
-    [TTK_OP_sigmoid_f32] = bench_rows,  [TTK_OP_softmax_f32] = bench_rows,
-    [TTK_OP_attend] = bench_attend,     [TTK_OP_attend_merge] = bench_attend_merge,
+    [TTK_OP_pack] = bench_rows,
+    [TTK_OP_gemm_f32] = bench_product,
+    [TTK_OP_gemm_bf16_pairs] = bench_product,
+    [TTK_OP_gemm_bf16] = bench_product,
+    [TTK_OP_rmsnorm_f32] = bench_rows,
+    [TTK_OP_rope_f32] = bench_rows,
+    [TTK_OP_silu_mul_f32] = bench_rows,
+    [TTK_OP_add_f32] = bench_rows,
+    [TTK_OP_axpy_f32] = bench_rows,
+    [TTK_OP_f32_to_bf16] = bench_rows,
+    [TTK_OP_bf16_to_f32] = bench_rows,
+    [TTK_OP_sigmoid_f32] = bench_rows,
+    [TTK_OP_softmax_f32] = bench_rows,
+    [TTK_OP_attend] = bench_attend,
+    [TTK_OP_attend_merge] = bench_attend_merge,
     [TTK_OP_topk_f32] = bench_rows,
-    [TTK_OP_argmax_f32] = bench_rows,   [TTK_OP_clamped_mul_f32] = bench_rows,
-    [TTK_OP_pack_quant] = bench_rows,   [TTK_OP_unpack] = bench_rows,
+    [TTK_OP_argmax_f32] = bench_rows,
+    [TTK_OP_clamped_mul_f32] = bench_rows,
+    [TTK_OP_pack_quant] = bench_rows,
+    [TTK_OP_unpack] = bench_rows,
     [TTK_OP_quantize] = bench_rows,
     [TTK_OP_gemm_quant] = bench_quant_product,
     [TTK_OP_act8] = bench_rows,
     [TTK_OP_gemm_act8] = bench_quant_product,
     [TTK_OP_layernorm_f32] = bench_rows,
-    [TTK_OP_row8] = bench_rows, [TTK_OP_row8_f32] = bench_rows, [TTK_OP_row8_act8] = bench_rows,
-    [TTK_OP_conv_silu_f32] = bench_rows, [TTK_OP_delta] = bench_delta,
+    [TTK_OP_row8] = bench_rows,
+    [TTK_OP_row8_f32] = bench_rows,
+    [TTK_OP_row8_act8] = bench_rows,
+    [TTK_OP_conv_silu_f32] = bench_rows,
+    [TTK_OP_delta] = bench_delta,
 };
 
 int main(int argc, char **argv)
@@ -671,9 +725,10 @@ int main(int argc, char **argv)
     ttk_init(flags);
     measure_limits(flags);
     if (is_json) {
-        printf("{\"limit\":\"one "
-               "thread\",\"read_bytes_per_s\":%.6g,\"peak_flops\":%.6g,\"peak_int8\":%.6g,\"compiler\":\"%s\"}\n",
-               limit_bytes, limit_flops, limit_int8, __VERSION__);
+        printf(
+            "{\"limit\":\"one "
+            "thread\",\"read_bytes_per_s\":%.6g,\"peak_flops\":%.6g,\"peak_int8\":%.6g,\"compiler\":\"%s\"}\n",
+            limit_bytes, limit_flops, limit_int8, __VERSION__);
     } else {
         printf(
             "# one thread, compiler %s; limits measured here: reads %.2f GB/s, fma %.1f GFLOP/s, int8 %.1f GOP/s\n",

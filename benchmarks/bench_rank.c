@@ -126,10 +126,12 @@ void bench_model_open(const char *name, tt_weight_format weights, tt_model **mod
     if (colon) {
         layers = strtoll(colon + 1, &end, 10);
     }
-    const bool is_bad = n == 0 || n >= sizeof(shape) || (colon && (end == colon + 1 || *end || layers < 1 || layers > 1000));
+    const bool is_bad = n == 0 || n >= sizeof(shape) ||
+                        (colon && (end == colon + 1 || *end || layers < 1 || layers > 1000));
     bench_must(is_bad ? TT_FAIL(TT_ERR_USAGE, "'%s' is not made:SHAPE:LAYERS", name) : TT_OK);
     memcpy(shape, text, n);
-    bench_must(tt_model_make(&(tt_made_params){.shape = shape, .layers = layers, .weights = weights}, model_out));
+    bench_must(tt_model_make(
+        &(tt_made_params){.shape = shape, .layers = layers, .weights = weights}, model_out));
 }
 
 void bench_rank_load(bench_rank *b, const char *path, tt_layout_params params, tt_world *world)

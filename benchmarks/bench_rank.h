@@ -1,8 +1,10 @@
 /* bench_rank.h - what every rank of a benchmark is: MPI, its cores, a model on a layout, and
  * lanes.
  *
- * A lane is a world of its own with an engine in it. Lanes differ in the injected delay and in whether batches are computed in two parts, and live
- * side by side on the same ranks, threads and files, so that their steps can be timed in turn. Errors end the program on all ranks: a benchmark has nothing to save. */
+ * A lane is a world of its own with an engine in it. Lanes differ in the injected delay and in
+ * whether batches are computed in two parts, and live side by side on the same ranks, threads and
+ * files, so that their steps can be timed in turn. Errors end the program on all ranks: a benchmark
+ * has nothing to save. */
 #ifndef TUTTI_BENCH_RANK_H
 #define TUTTI_BENCH_RANK_H
 #include <stdbool.h>
@@ -21,7 +23,7 @@ typedef struct bench_rank {
     tt_model *model;
     bool default_act; /* the layout's `act` is the model's default */
     tt_layout *layout;
-    tt_stream *compute;   /* of all lanes: one works at a time */
+    tt_stream *compute; /* of all lanes: one works at a time */
 } bench_rank;
 
 typedef struct bench_lane {
@@ -41,7 +43,8 @@ void *bench_alloc(size_t n, size_t bytes);
  * MPI: collective. */
 void bench_rank_begin(bench_rank *b, int n_lanes, int n_threads, tt_progress progress,
                       double deadline_s);
-/* A checkpoint, or "made:SHAPE" or "made:SHAPE:LAYERS": random weights in the shape of a released model, stored as `weights` says. */
+/* A checkpoint, or "made:SHAPE" or "made:SHAPE:LAYERS": random weights in the shape of a released
+ * model, stored as `weights` says. */
 void bench_model_open(const char *name, tt_weight_format weights, tt_model **model_out);
 /* Opens the model and makes the layout for the ranks and nodes of `world`; n_ranks and
  * node_of_rank are filled in. Ends with a message if all lanes together do not fit into memory.

@@ -1,16 +1,15 @@
-/* ttk_act8.h - the parts of a row rounded to int8, and the segments of a panel that they meet. Private to kernels/. */
+/* ttk_act8.h - the parts of a row rounded to int8, and the segments of a panel that they meet.
+ * Private to kernels/. */
 #ifndef TUTTI_TTK_ACT8_H
 #define TUTTI_TTK_ACT8_H
 #include "ttk_quant.h"
 
-enum {
-    TTK_HALF_GROUP = 16
-};
+enum { TTK_HALF_GROUP = 16 };
 #define TTK_ACT8_LEAST 0x1p-100f /* groups of smaller numbers count as 0 */
 
 typedef struct ttk_act8_row {
-    const int8_t *code;  /* code[32 G] */
-    const float *scale;  /* scale[G] */
+    const int8_t *code;      /* code[32 G] */
+    const float *scale;      /* scale[G] */
     const float *sum, *half; /* sum[G], half[2 G] */
 } ttk_act8_row;
 
@@ -28,7 +27,8 @@ float ttk_act8_round(int8_t *code, const float *x, int64_t n);
 /* The inputs of a segment. */
 static inline int64_t ttk_act8_segment(const ttk_format *format, int64_t K)
 {
-    return format->group >= K || format->group % TTK_ACT_GROUP == 0 ? TTK_ACT_GROUP : TTK_HALF_GROUP;
+    return format->group >= K || format->group % TTK_ACT_GROUP == 0 ? TTK_ACT_GROUP
+                                                                    : TTK_HALF_GROUP;
 }
 
 /* The sums of the codes of segments: that of the one from input `at` on is [at / segment]. */

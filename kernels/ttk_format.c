@@ -60,20 +60,25 @@ ttk_unpacked ttk_unpacked_in(const ttk_format *format, int64_t n, int64_t K, voi
 static float e4m3(unsigned char byte)
 {
     int exponent = byte >> 3 & 15, fraction = byte & 7;
-    float value = exponent == 15 && fraction == 7 ? ttk_f32_of_bits(0x7fc00000u)
-                  : exponent == 0                 ? (float)fraction * 0x1p-9f
-                                                  : ttk_f32_of_bits((uint32_t)(exponent + 120) << 23 | (uint32_t)fraction << 20);
+    float value =
+        exponent == 15 && fraction == 7 ? ttk_f32_of_bits(0x7fc00000u)
+        : exponent == 0
+            ? (float)fraction * 0x1p-9f
+            : ttk_f32_of_bits((uint32_t)(exponent + 120) << 23 | (uint32_t)fraction << 20);
     return byte & 0x80 ? -value : value;
 }
 
 static float e8m0(unsigned char byte)
 {
-    return byte == 0xff ? ttk_f32_of_bits(0x7fc00000u) : byte == 0 ? 0x1p-127f : ttk_f32_of_bits((uint32_t)byte << 23);
+    return byte == 0xff ? ttk_f32_of_bits(0x7fc00000u)
+           : byte == 0  ? 0x1p-127f
+                        : ttk_f32_of_bits((uint32_t)byte << 23);
 }
 
 float ttk_number(ttk_dtype type, const void *array, int64_t i)
 {
-    static const float e2m1[16] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+    static const float e2m1[16] = {0,     0.5f,  1,  1.5f,  2,  3,  4,  6,
+                                   -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
     const unsigned char *bytes = array;
     switch (type) {
     case TTK_F32:
@@ -101,7 +106,8 @@ float ttk_number(ttk_dtype type, const void *array, int64_t i)
     return 0.0f;
 }
 
-void ttk_unpacked_to_f32(const ttk_format *format, const ttk_unpacked *rows, int64_t n, int64_t K, float *dst)
+void ttk_unpacked_to_f32(const ttk_format *format, const ttk_unpacked *rows, int64_t n, int64_t K,
+                         float *dst)
 {
     if (ttk_format_is_plain(format)) {
         for (int64_t i = 0; i < n * K; i++) {
@@ -109,7 +115,8 @@ void ttk_unpacked_to_f32(const ttk_format *format, const ttk_unpacked *rows, int
         }
         return;
     }
-    int64_t G = (K + format->group - 1) / format->group, S = format->super ? (G + format->super - 1) / format->super : 0;
+    int64_t G = (K + format->group - 1) / format->group,
+            S = format->super ? (G + format->super - 1) / format->super : 0;
     for (int64_t r = 0; r < n; r++) {
         for (int64_t g = 0; g < G; g++) {
             int64_t at = r * G + g, end = (g + 1) * format->group < K ? (g + 1) * format->group : K;
@@ -121,7 +128,9 @@ void ttk_unpacked_to_f32(const ttk_format *format, const ttk_unpacked *rows, int
                 zero = ttk_number(TTK_U8, rows->shift, at);
             } else if (format->shift == TTK_SHIFT_OFFSET) {
                 offset = ttk_number(format->scale, rows->shift, at);
-                offset = S ? -(offset * ttk_number(TTK_F16, rows->super_shift, r * S + g / format->super)) : offset;
+                offset = S ? -(offset *
+                               ttk_number(TTK_F16, rows->super_shift, r * S + g / format->super))
+                           : offset;
             }
             for (int64_t k = g * format->group; k < end; k++) {
                 float w = scale * (ttk_number(format->code, rows->code, r * K + k) - zero);
@@ -133,7 +142,8 @@ void ttk_unpacked_to_f32(const ttk_format *format, const ttk_unpacked *rows, int
 
 bool ttk_can_quantize(const ttk_format *format)
 {
-    bool is_float = format->scale == TTK_F32 || format->scale == TTK_BF16 || format->scale == TTK_F16;
+    bool is_float =
+        format->scale == TTK_F32 || format->scale == TTK_BF16 || format->scale == TTK_F16;
     bool is_known = format->code == TTK_I8 || format->code == TTK_I4 || format->code == TTK_E4M3;
     return format->shift == TTK_SHIFT_NONE && format->super == 0 && format->group > 0 &&
            (is_known ? is_float : format->code == TTK_E2M1 && format->scale == TTK_E8M0);
@@ -159,6 +169,8 @@ size_t ttk_packed_bytes(const ttk_format *format, int64_t N, int64_t K)
 
 bool ttk_can_act8(const ttk_format *format, int64_t K)
 {
-    const bool is_whole = format->code >= TTK_I8 && format->code != TTK_E4M3 && format->code != TTK_E8M0;
-    return is_whole && (format->group >= K || format->group == TTK_HALF_GROUP || format->group % TTK_ACT_GROUP == 0);
+    const bool is_whole =
+        format->code >= TTK_I8 && format->code != TTK_E4M3 && format->code != TTK_E8M0;
+    return is_whole && (format->group >= K || format->group == TTK_HALF_GROUP ||
+                        format->group % TTK_ACT_GROUP == 0);
 }

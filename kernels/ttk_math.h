@@ -21,8 +21,7 @@ enum { TTK_LANES = 16 }; /* of the sums that are not chains */
 #define TTK_EXP_MIN (-87.3f) /* below: +0; e^-87.3 is just above the smallest normal number */
 #define TTK_EXP_MAX 88.7f    /* above: +inf; e^88.7 is just below the largest number */
 #define TTK_EXP_LOG2E 0x1.715476p+0f
-#define TTK_EXP_ROUND 0x1.8p+23f /* adding it leaves the nearest integer in the low mantissa bits  \
-                                  */
+#define TTK_EXP_ROUND 0x1.8p+23f    /* adding it leaves the nearest integer in the low bits */
 #define TTK_EXP_LN2_HI 0x1.62e4p-1f /* 17 bits, so n * LN2_HI is exact */
 #define TTK_EXP_LN2_LO 0x1.7f7d1cp-20f
 #define TTK_EXP_C0 1.9875691500e-4f
@@ -73,15 +72,17 @@ static inline float ttk_math_exp(float x)
     return ttk_f32_of_bits(ttk_bits_of_f32(p) + (ttk_bits_of_f32(t) << TTK_F32_MANTISSA_BITS));
 }
 
-/* ln(1 + u) for u in [0, 1]: w = 1 + u rounded, and what the rounding lost counts as c / w (u - (w - 1) is exact). ln w: w is brought into
- * [sqrt(1/2), sqrt(2)] by a halving at most; a polynomial of f = w - 1 (coefficients: Cephes logf, S. Moshier). */
+/* ln(1 + u) for u in [0, 1]: w = 1 + u rounded, and what the rounding lost counts as c / w (u - (w
+ * - 1) is exact). ln w: w is brought into [sqrt(1/2), sqrt(2)] by a halving at most; a polynomial
+ * of f = w - 1 (coefficients: Cephes logf, S. Moshier). */
 #define TTK_LOG_SQRT2 1.41421356f
 #define TTK_LOG_LN2_HI 0.693359375f
 #define TTK_LOG_LN2_LO (-2.12194440e-4f)
 static inline float ttk_math_log1p(float u)
 {
-    static const float coefficient[] = {-1.1514610310e-1f, 1.1676998740e-1f,  -1.2420140846e-1f, 1.4249322787e-1f,
-                                        -1.6668057665e-1f, 2.0000714765e-1f, -2.4999993993e-1f, 3.3333331174e-1f};
+    static const float coefficient[] = {-1.1514610310e-1f, 1.1676998740e-1f,  -1.2420140846e-1f,
+                                        1.4249322787e-1f,  -1.6668057665e-1f, 2.0000714765e-1f,
+                                        -2.4999993993e-1f, 3.3333331174e-1f};
     float w = 1.0f + u;
     float lost = (u - (w - 1.0f)) / w;
     bool is_upper = w > TTK_LOG_SQRT2;

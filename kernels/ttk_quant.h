@@ -48,12 +48,12 @@ static inline size_t ttk_quant_code_bytes(ttk_dtype code, int64_t n_k)
 
 /* What is the same for all groups of a panel. Sizes in bytes. */
 typedef struct ttk_quant_shape {
-    int64_t K, group; /* group is at most K */
-    int64_t G, run;   /* groups of the panel, of a run */
-    size_t super;     /* super scales and shifts of a run */
-    size_t scale;     /* scales of one group */
-    size_t shift;     /* shifts of one group */
-    size_t codes;     /* codes of a whole group */
+    int64_t K, group;         /* group is at most K */
+    int64_t G, run;           /* groups of the panel, of a run */
+    size_t super;             /* super scales and shifts of a run */
+    size_t scale;             /* scales of one group */
+    size_t shift;             /* shifts of one group */
+    size_t codes;             /* codes of a whole group */
     size_t header, run_bytes; /* of a whole run */
 } ttk_quant_shape;
 
@@ -98,7 +98,8 @@ static inline ttk_quant_place ttk_quant_run_at(const ttk_quant_shape *shape, int
     p.super_shift = begin + TTK_SUPER_BYTES;
     p.scale = begin + shape->super;
     p.shift = p.scale + shape->scale;
-    p.codes = begin + (groups_left < shape->run ? ttk_quant_header(shape, groups_left) : shape->header);
+    p.codes =
+        begin + (groups_left < shape->run ? ttk_quant_header(shape, groups_left) : shape->header);
     p.n_k = k_left < shape->group ? k_left : shape->group;
     return p;
 }

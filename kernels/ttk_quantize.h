@@ -1,6 +1,6 @@
-/* ttk_quantize.h - what the versions of quantize share: the scale of a group, and one code. Private to
- * kernels/. The formulas are at ttk_quantize_fn in ttk.h. A vector version copies code_of operation by
- * operation, and a scalar tail may simply call it. */
+/* ttk_quantize.h - what the versions of quantize share: the scale of a group, and one code. Private
+ * to kernels/. The formulas are at ttk_quantize_fn in ttk.h. A vector version copies code_of
+ * operation by operation, and a scalar tail may simply call it. */
 #ifndef TUTTI_TTK_QUANTIZE_H
 #define TUTTI_TTK_QUANTIZE_H
 #include <math.h>
@@ -50,7 +50,8 @@ static inline unsigned char ttk_quantize_e4m3_of_f32(float x)
     const int drop = TTK_F32_MANTISSA_BITS - TTK_E4M3_MANTISSA_BITS;
     uint32_t bits = ttk_bits_of_f32(size);
     bits += (1u << (drop - 1)) - 1u + (bits >> drop & 1u);
-    return (unsigned char)(sign | ((bits >> drop) - (120u << TTK_E4M3_MANTISSA_BITS))); /* 127 - 7 */
+    /* 127 - 7 */
+    return (unsigned char)(sign | ((bits >> drop) - (120u << TTK_E4M3_MANTISSA_BITS)));
 }
 
 /* Nearest, of two equally near the even code; above 6 becomes 6; -0 becomes 0. */
@@ -77,8 +78,8 @@ static inline int ttk_quantize_whole_of_f32(float x, int low, int high)
 
 /* ---- scales ---- */
 
-/* Stores the number of the type nearest to x as element i of scales and returns it; in size not below
- * the smallest positive, unless x is 0, nor above the largest or `limit`. */
+/* Stores the number of the type nearest to x as element i of scales and returns it; in size not
+ * below the smallest positive, unless x is 0, nor above the largest or `limit`. */
 static inline float ttk_quantize_put_scale(ttk_dtype type, void *scales, int64_t i, float x,
                                            float limit)
 {
@@ -122,7 +123,8 @@ static inline float ttk_quantize_group_scale(const ttk_format *format, void *sca
     case TTK_I4:
         return ttk_quantize_put_scale(format->scale, scales, i, extreme / -8.0f, 0x1p124f);
     case TTK_E4M3:
-        return ttk_quantize_put_scale(format->scale, scales, i, fabsf(extreme) / TTK_E4M3_LARGEST, 0x1p119f);
+        return ttk_quantize_put_scale(format->scale, scales, i, fabsf(extreme) / TTK_E4M3_LARGEST,
+                                      0x1p119f);
     default:
         return ttk_quantize_put_exponent(scales, i, extreme);
     }

@@ -159,7 +159,10 @@ void ttk_init(unsigned cpu_flags)
             used |= rows[i].need;
         }
     }
-    fresh.isa = used & TTK_CPU_AMX ? "amx" : used & TTK_CPU_AVX512 ? "avx512" : used & TTK_CPU_AVX2 ? "avx2" : "ref";
+    fresh.isa = used & TTK_CPU_AMX      ? "amx"
+                : used & TTK_CPU_AVX512 ? "avx512"
+                : used & TTK_CPU_AVX2   ? "avx2"
+                                        : "ref";
     ttk = fresh;
     set_in_use = TTK_SET_FMA;
 }
@@ -168,7 +171,8 @@ bool ttk_use_set(ttk_set set, unsigned cpu_flags)
 {
     bool is_here = set != TTK_SET_AMX_BF16;
     for (size_t i = 0; i < N_ROWS; i++) {
-        is_here = is_here || (rows[i].op == TTK_OP_gemm_bf16_pairs && rows[i].need != 0 && (rows[i].need & ~cpu_flags) == 0);
+        is_here = is_here || (rows[i].op == TTK_OP_gemm_bf16_pairs && rows[i].need != 0 &&
+                              (rows[i].need & ~cpu_flags) == 0);
     }
     if (!is_here) {
         return false;

@@ -38,8 +38,8 @@ ttk_argmax_f32_fn ttk_argmax_f32_ref, ttk_argmax_f32_avx2, ttk_argmax_f32_avx512
 
 /* ---- the work buffer of attend; every part starts on a multiple of TTK_WORK_ALIGN floats ----
  * Copies of the queries and of a few keys and values lie there as f32, made once for all that use
- * them: a key's elements but its tail, and its tail, each filled up with zeros to whole lanes. Zeros
- * change no sum but the sign of a zero, which no result shows. */
+ * them: a key's elements but its tail, and its tail, each filled up with zeros to whole lanes.
+ * Zeros change no sum but the sign of a zero, which no result shows. */
 enum {
     TTK_WORK_ALIGN = 16, /* floats; one cache line */
     TTK_KEY_GROUP = 8,   /* keys; at the largest Dk in use (576) they take 18 KiB */

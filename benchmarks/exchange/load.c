@@ -5,7 +5,8 @@
 #include <string.h>
 #include "../bench_rank.h"
 
-const char *const load_names[LOAD_KINDS] = {"balanced", "zipf", "hot-expert", "hot-rank", "idle-rank", "ragged"};
+const char *const load_names[LOAD_KINDS] = {"balanced", "zipf",      "hot-expert",
+                                            "hot-rank", "idle-rank", "ragged"};
 
 static uint64_t mix(uint64_t h)
 {
@@ -44,7 +45,8 @@ static int64_t choose(const load *l, uint64_t h)
     case LOAD_HOT_EXPERT:
         return h & 1 ? 0 : (int64_t)((h >> 1) % (uint64_t)E);
     case LOAD_HOT_RANK:
-        return h & 1 ? (int64_t)((h >> 1) % (uint64_t)((E + l->size - 1) / l->size)) : (int64_t)((h >> 1) % (uint64_t)E);
+        return h & 1 ? (int64_t)((h >> 1) % (uint64_t)((E + l->size - 1) / l->size))
+                     : (int64_t)((h >> 1) % (uint64_t)E);
     case LOAD_IDLE_RANK:
         return (int64_t)(h % (uint64_t)(l->size > 1 ? first_of_last : E));
     default:
@@ -103,12 +105,16 @@ float load_factor(int64_t expert)
 /* What a wire may cost of a block's largest number; of small whole ones, bf16 costs nothing. */
 static float rounding_of(tt_wire wire, bool is_small)
 {
-    return wire == TT_WIRE_INT8 ? 1.0f / 254.0f : wire == TT_WIRE_FP8 ? 1.0f / 8.0f : wire == TT_WIRE_BF16 && !is_small ? 1.0f / 256.0f : 0.0f;
+    return wire == TT_WIRE_INT8                ? 1.0f / 254.0f
+           : wire == TT_WIRE_FP8               ? 1.0f / 8.0f
+           : wire == TT_WIRE_BF16 && !is_small ? 1.0f / 256.0f
+                                               : 0.0f;
 }
 
 int64_t load_wrong(const load *l, const float *y, bool rounds_sums)
 {
-    const float out = rounding_of(l->wire, true), back = rounding_of(l->wire_back, !rounds_sums), rounding = 1.01f * (out + back * (1.0f + out));
+    const float out = rounding_of(l->wire, true), back = rounding_of(l->wire_back, !rounds_sums),
+                rounding = 1.01f * (out + back * (1.0f + out));
     int64_t wrong = 0;
     for (int64_t t = 0; t < l->n; t++) {
         float factor = 0.0f, size = 0.0f, largest = 0.0f;
@@ -121,7 +127,8 @@ int64_t load_wrong(const load *l, const float *y, bool rounds_sums)
             largest = fmaxf(largest, fabsf(l->x[t * l->H + c]));
         }
         for (int64_t c = 0; c < l->H; c++) {
-            wrong += !(fabsf(y[t * l->H + c] - factor * l->x[t * l->H + c]) <= rounding * size * largest);
+            wrong += !(fabsf(y[t * l->H + c] - factor * l->x[t * l->H + c]) <=
+                       rounding * size * largest);
         }
     }
     return wrong;
@@ -130,7 +137,8 @@ int64_t load_wrong(const load *l, const float *y, bool rounds_sums)
 load_least load_count(const load *l, const int *node_of_rank)
 {
     load_least n = {0};
-    bool *rank_seen = bench_alloc((size_t)l->size, sizeof(*rank_seen)), *node_seen = bench_alloc((size_t)l->size, sizeof(*node_seen));
+    bool *rank_seen = bench_alloc((size_t)l->size, sizeof(*rank_seen)),
+         *node_seen = bench_alloc((size_t)l->size, sizeof(*node_seen));
     for (int64_t t = 0; t < l->n; t++) {
         memset(rank_seen, 0, (size_t)l->size * sizeof(*rank_seen));
         memset(node_seen, 0, (size_t)l->size * sizeof(*node_seen));

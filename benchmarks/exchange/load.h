@@ -1,6 +1,8 @@
-/* load.h - what a benchmark of the exchange moves: rows of small integers, so that every sum is exact and can be checked; and who is chosen.
+/* load.h - what a benchmark of the exchange moves: rows of small integers, so that every sum is
+ * exact and can be checked; and who is chosen.
  *
- * Every rank is a source of tokens and serves experts e with owner(e) = itself. An expert's result is the row times 1, 2 or 3. */
+ * Every rank is a source of tokens and serves experts e with owner(e) = itself. An expert's result
+ * is the row times 1, 2 or 3. */
 #ifndef TUTTI_BENCH_EXCHANGE_LOAD_H
 #define TUTTI_BENCH_EXCHANGE_LOAD_H
 #include <stdbool.h>
@@ -39,11 +41,12 @@ void load_free(load *l);
 /* Chunks of this rank's tokens: what it sends to one peer takes so many messages. */
 int64_t load_n_chunks(const load *l);
 float load_factor(int64_t expert);
-/* How many values of y[n][H] are not what they must be: exactly, unless the wire has 8 bits, or sums too are rounded to wire_back. */
+/* How many values of y[n][H] are not what they must be: exactly, unless the wire has 8 bits, or
+ * sums too are rounded to wire_back. */
 int64_t load_wrong(const load *l, const float *y, bool rounds_sums);
 
-/* Of this rank's tokens: rows that leave its node, each once to each other node or to each rank there; and results, one per choice, that come back from
- * other nodes. */
+/* Of this rank's tokens: rows that leave its node, each once to each other node or to each rank
+ * there; and results, one per choice, that come back from other nodes. */
 typedef struct load_least {
     int64_t rows_to_nodes, rows_to_far_ranks, results_from_nodes;
 } load_least;

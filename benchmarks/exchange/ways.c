@@ -1,5 +1,5 @@
-/* ways.c - the exchange, and what MPI itself offers for the same. The expert is the same everywhere: a row becomes floats, is multiplied, and is
- * rounded to the wire on its way back. */
+/* ways.c - the exchange, and what MPI itself offers for the same. The expert is the same
+ * everywhere: a row becomes floats, is multiplied, and is rounded to the wire on its way back. */
 #include "ways.h"
 #include <mpi.h>
 #include <stdlib.h>
@@ -77,11 +77,13 @@ tt_exchange *way_get_exchange(const way *w)
     return w->run == run_exchange ? ((const exchange_way *)w->state)->x : NULL;
 }
 
-void way_exchange(way *w, tt_world *world, const load *l, tt_route route, tt_combine combine, tt_stream *compute)
+void way_exchange(way *w, tt_world *world, const load *l, tt_route route, tt_combine combine,
+                  tt_stream *compute)
 {
     exchange_way *s = bench_alloc(1, sizeof(*s));
     int *all = bench_alloc((size_t)l->size, sizeof(*all));
-    int32_t *rank = bench_alloc((size_t)l->E, sizeof(*rank)), *local = bench_alloc((size_t)l->E, sizeof(*local));
+    int32_t *rank = bench_alloc((size_t)l->E, sizeof(*rank)),
+            *local = bench_alloc((size_t)l->E, sizeof(*local));
     int64_t first = 0;
     for (int r = 0; r < l->size; r++) {
         all[r] = r;
@@ -114,7 +116,10 @@ void way_exchange(way *w, tt_world *world, const load *l, tt_route route, tt_com
     free(rank);
     free(local);
     const bool is_reduced = combine == TT_COMBINE_REDUCED;
-    *w = (way){is_reduced ? "node-reduced" : route == TT_ROUTE_NODE ? "node" : "direct", run_exchange, close_exchange, s, is_reduced};
+    *w = (way){is_reduced               ? "node-reduced"
+               : route == TT_ROUTE_NODE ? "node"
+                                        : "direct",
+               run_exchange, close_exchange, s, is_reduced};
 }
 
 /* ---- MPI_Alltoallv ---- */
@@ -131,7 +136,8 @@ typedef struct alltoallv_way {
     lists rows_out, rows_in, entries_out, entries_in;
     int *counts_out, *counts_in; /* rows and entries of each rank */
     unsigned char *row_out, *row_in, *result_out, *result_in;
-    int32_t *entry_out, *entry_in; /* expert, and the number of its row among those from that rank */
+    int32_t *entry_out, *entry_in; /* expert, and the number of its row among those from that
+                                    * rank */
     int *entry_of;                 /* entry_of[T][K]: its place in the list */
     int64_t *last_token;
     float *wide;
@@ -139,7 +145,8 @@ typedef struct alltoallv_way {
 
 static lists lists_new(int size)
 {
-    return (lists){bench_alloc((size_t)size, sizeof(int)), bench_alloc((size_t)size, sizeof(int)), 0};
+    return (lists){bench_alloc((size_t)size, sizeof(int)), bench_alloc((size_t)size, sizeof(int)),
+                   0};
 }
 
 static void lists_free(lists *l)
@@ -174,12 +181,15 @@ static void pack(alltoallv_way *s, const load *l)
                 s->last_token[r] = t;
                 s->rows_out.n[r] += is_new;
                 if (pass == 1) {
-                    const int entry = s->entries_out.at[r] + s->entries_out.n[r], row = s->rows_out.n[r] - 1;
+                    const int entry = s->entries_out.at[r] + s->entries_out.n[r],
+                              row = s->rows_out.n[r] - 1;
                     s->entry_of[t * l->K + k] = entry;
                     s->entry_out[2 * entry] = e;
                     s->entry_out[2 * entry + 1] = row;
                     if (is_new) {
-                        tt_wire_round(l->wire, s->row_out + (size_t)(s->rows_out.at[r] + row) * s->row_bytes, l->x + t * l->H, l->H);
+                        tt_wire_round(l->wire,
+                                      s->row_out + (size_t)(s->rows_out.at[r] + row) * s->row_bytes,
+                                      l->x + t * l->H, l->H);
                     }
                 }
                 s->entries_out.n[r]++;
@@ -206,9 +216,11 @@ static void run_alltoallv(way *w, const load *l, float *y, way_times *times)
     }
     lists_sum(&s->rows_in, l->size);
     lists_sum(&s->entries_in, l->size);
-    must_mpi(MPI_Alltoallv(s->entry_out, s->entries_out.n, s->entries_out.at, MPI_INT64_T, s->entry_in, s->entries_in.n, s->entries_in.at,
-                           MPI_INT64_T, MPI_COMM_WORLD));
-    must_mpi(MPI_Alltoallv(s->row_out, s->rows_out.n, s->rows_out.at, s->row, s->row_in, s->rows_in.n, s->rows_in.at, s->row, MPI_COMM_WORLD));
+    must_mpi(MPI_Alltoallv(s->entry_out, s->entries_out.n, s->entries_out.at, MPI_INT64_T,
+                           s->entry_in, s->entries_in.n, s->entries_in.at, MPI_INT64_T,
+                           MPI_COMM_WORLD));
+    must_mpi(MPI_Alltoallv(s->row_out, s->rows_out.n, s->rows_out.at, s->row, s->row_in,
+                           s->rows_in.n, s->rows_in.at, s->row, MPI_COMM_WORLD));
     times->dispatch_s = MPI_Wtime() - begin;
     for (int r = 0; r < l->size; r++) {
         for (int i = s->entries_in.at[r]; i < s->entries_in.at[r] + s->entries_in.n[r]; i++) {
@@ -218,12 +230,14 @@ static void run_alltoallv(way *w, const load *l, float *y, way_times *times)
             tt_wire_round(l->wire_back, s->result_out + (size_t)i * s->result_bytes, s->wide, l->H);
         }
     }
-    must_mpi(MPI_Alltoallv(s->result_out, s->entries_in.n, s->entries_in.at, s->result, s->result_in, s->entries_out.n, s->entries_out.at, s->result,
+    must_mpi(MPI_Alltoallv(s->result_out, s->entries_in.n, s->entries_in.at, s->result,
+                           s->result_in, s->entries_out.n, s->entries_out.at, s->result,
                            MPI_COMM_WORLD));
     for (int64_t t = 0; t < l->n; t++) {
         memset(y + t * l->H, 0, (size_t)l->H * sizeof(*y));
         for (int64_t k = 0; k < l->K; k++) {
-            tt_wire_widen(l->wire_back, s->wide, s->result_in + (size_t)s->entry_of[t * l->K + k] * s->result_bytes, l->H);
+            tt_wire_widen(l->wire_back, s->wide,
+                          s->result_in + (size_t)s->entry_of[t * l->K + k] * s->result_bytes, l->H);
             ttk.axpy_f32(y + t * l->H, l->weight[t * l->K + k], s->wide, l->H);
         }
     }
@@ -280,7 +294,8 @@ void way_alltoallv(way *w, const load *l, bool is_naive)
     s->entry_of = bench_alloc(out, sizeof(int));
     s->last_token = bench_alloc((size_t)l->size, sizeof(int64_t));
     s->wide = bench_alloc((size_t)l->H, sizeof(float));
-    *w = (way){is_naive ? "alltoallv-naive" : "alltoallv-dedup", run_alltoallv, close_alltoallv, s, false};
+    *w = (way){is_naive ? "alltoallv-naive" : "alltoallv-dedup", run_alltoallv, close_alltoallv, s,
+               false};
 }
 
 /* ---- allgather and reduce-scatter ---- */
@@ -305,8 +320,10 @@ static void run_allgather(way *w, const load *l, float *y, way_times *times)
         memcpy(s->choice_out + (size_t)t * 2 * K, l->slot + (size_t)t * K, K * sizeof(int32_t));
         memcpy(s->choice_out + (size_t)t * 2 * K + K, l->weight + (size_t)t * K, K * sizeof(float));
     }
-    must_mpi(MPI_Allgatherv(s->choice_out, (int)l->n, s->choices, s->choice_in, s->n, s->at, s->choices, MPI_COMM_WORLD));
-    must_mpi(MPI_Allgatherv(s->row_out, (int)l->n, s->row, s->row_in, s->n, s->at, s->row, MPI_COMM_WORLD));
+    must_mpi(MPI_Allgatherv(s->choice_out, (int)l->n, s->choices, s->choice_in, s->n, s->at,
+                            s->choices, MPI_COMM_WORLD));
+    must_mpi(MPI_Allgatherv(s->row_out, (int)l->n, s->row, s->row_in, s->n, s->at, s->row,
+                            MPI_COMM_WORLD));
     times->dispatch_s = MPI_Wtime() - begin;
     for (int64_t t = 0; t < s->all_tokens; t++) {
         float *sum = s->sum + t * l->H;

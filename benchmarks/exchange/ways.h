@@ -1,4 +1,5 @@
-/* ways.h - the ways of moving rows to experts and results back that are timed beside each other on the same load. */
+/* ways.h - the ways of moving rows to experts and results back that are timed beside each other on
+ * the same load. */
 #ifndef TUTTI_BENCH_EXCHANGE_WAYS_H
 #define TUTTI_BENCH_EXCHANGE_WAYS_H
 #include "load.h"
@@ -22,10 +23,13 @@ struct way {
 };
 
 /* tt_exchange over `route`: "direct", "node" or, with REDUCED, "node-reduced". MPI: collective. */
-void way_exchange(way *w, tt_world *world, const load *l, tt_route route, tt_combine combine, tt_stream *compute);
+void way_exchange(way *w, tt_world *world, const load *l, tt_route route, tt_combine combine,
+                  tt_stream *compute);
 tt_exchange *way_get_exchange(const way *w);
-/* MPI_Alltoall of counts, then MPI_Alltoallv: a row for every choice (naive), or for every rank that serves one (deduplicated). */
+/* MPI_Alltoall of counts, then MPI_Alltoallv: a row for every choice (naive), or for every rank
+ * that serves one (deduplicated). */
 void way_alltoallv(way *w, const load *l, bool is_naive);
-/* MPI_Allgatherv of all tokens; every rank sums what its experts give; MPI_Reduce_scatter of f32. */
+/* MPI_Allgatherv of all tokens; every rank sums what its experts give; MPI_Reduce_scatter of
+ * f32. */
 void way_allgather(way *w, const load *l);
 #endif

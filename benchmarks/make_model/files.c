@@ -12,7 +12,8 @@ static _Noreturn void die_writing(const mm_out *out)
 
 void mm_out_open(mm_out *out, const char *dir, const char *name)
 {
-    int length = dir ? snprintf(out->path, sizeof(out->path), "%s/%s", dir, name) : snprintf(out->path, sizeof(out->path), "%s", name);
+    int length = dir ? snprintf(out->path, sizeof(out->path), "%s/%s", dir, name)
+                     : snprintf(out->path, sizeof(out->path), "%s", name);
     if (length < 0 || (size_t)length >= sizeof(out->path)) {
         mm_die("the path of %s is too long", name);
     }

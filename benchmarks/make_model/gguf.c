@@ -1,11 +1,21 @@
-/* gguf.c - the same weights as one GGUF file: architectures qwen3moe and deepseek2; BF16, Q8_0 and Q4_0. Experts of a layer are one tensor; kv_b
- * is cut in its two halves, the first transposed per head; norms and routers are F32, as readers of such files want them. */
+/* gguf.c - the same weights as one GGUF file: architectures qwen3moe and deepseek2; BF16, Q8_0 and
+ * Q4_0. Experts of a layer are one tensor; kv_b is cut in its two halves, the first transposed per
+ * head; norms and routers are F32, as readers of such files want them. */
 #include "make_model.h"
 #include <stdlib.h>
 #include <string.h>
 
 typedef enum gguf_type { GGUF_F32 = 0, GGUF_Q4_0 = 2, GGUF_Q8_0 = 8, GGUF_BF16 = 30 } gguf_type;
-enum { GGUF_VERSION = 3, GGUF_ALIGN = 32, KV_U32 = 4, KV_F32 = 6, KV_BOOL = 7, KV_STRING = 8, KV_ARRAY = 9, KV_I32 = 5 };
+enum {
+    GGUF_VERSION = 3,
+    GGUF_ALIGN = 32,
+    KV_U32 = 4,
+    KV_F32 = 6,
+    KV_BOOL = 7,
+    KV_STRING = 8,
+    KV_ARRAY = 9,
+    KV_I32 = 5
+};
 
 /* One tensor of the file. */
 typedef struct entry {
@@ -53,12 +63,16 @@ static uint64_t row_bytes(gguf_type type, int64_t n)
 
 static gguf_type type_of(const mm_tensor *t)
 {
-    return t->is_f32 || t->is_f32_gguf ? GGUF_F32 : t->weights == MM_INT8 ? GGUF_Q8_0 : t->weights == MM_INT4 ? GGUF_Q4_0 : GGUF_BF16;
+    return t->is_f32 || t->is_f32_gguf ? GGUF_F32
+           : t->weights == MM_INT8     ? GGUF_Q8_0
+           : t->weights == MM_INT4     ? GGUF_Q4_0
+                                       : GGUF_BF16;
 }
 
 static void add(entry *list, int *n, entry e, uint64_t *used)
 {
-    e.bytes = row_bytes(e.type, e.dim[0]) * (uint64_t)(e.n_dims > 1 ? e.dim[1] : 1) * (uint64_t)(e.n_dims > 2 ? e.dim[2] : 1);
+    e.bytes = row_bytes(e.type, e.dim[0]) * (uint64_t)(e.n_dims > 1 ? e.dim[1] : 1) *
+              (uint64_t)(e.n_dims > 2 ? e.dim[2] : 1);
     e.offset = *used;
     *used = (*used + e.bytes + GGUF_ALIGN - 1) / GGUF_ALIGN * GGUF_ALIGN;
     list[(*n)++] = e;
@@ -76,10 +90,16 @@ static int list_entries(const mm_model *m, entry *list, uint64_t *bytes_out)
         if (!t->stack[0]) {
             continue;
         }
-        entry e = {.id = id, .step = 0, .n_members = 1, .type = type_of(t), .dim = {t->cols ? t->cols : t->rows, t->rows}, .n_dims = t->cols ? 2 : 1};
+        entry e = {.id = id,
+                   .step = 0,
+                   .n_members = 1,
+                   .type = type_of(t),
+                   .dim = {t->cols ? t->cols : t->rows, t->rows},
+                   .n_dims = t->cols ? 2 : 1};
         snprintf(e.name, sizeof(e.name), "%s", t->stack);
         if (strstr(t->stack, "_exps")) {
-            if (n > 0 && id >= EXPERT_STEP && strcmp(m->tensor[id - EXPERT_STEP].stack, t->stack) == 0) {
+            if (n > 0 && id >= EXPERT_STEP &&
+                strcmp(m->tensor[id - EXPERT_STEP].stack, t->stack) == 0) {
                 continue; /* a plane of one that is there */
             }
             e.step = EXPERT_STEP;
@@ -187,7 +207,9 @@ static void walk_tokenizer(metadata *meta, const mm_shape *s)
     }
     if (array(meta, "tokenizer.ggml.token_type", KV_I32, s->V)) {
         for (int64_t id = 0; id < s->V; id++) {
-            put_u32(meta->out, id < MM_BOS ? TOKEN_NORMAL : id < MM_N_TOKENS ? TOKEN_CONTROL : TOKEN_UNUSED);
+            put_u32(meta->out, id < MM_BOS        ? TOKEN_NORMAL
+                               : id < MM_N_TOKENS ? TOKEN_CONTROL
+                                                  : TOKEN_UNUSED);
         }
     }
     if (array(meta, "tokenizer.ggml.merges", KV_STRING, MM_N_PAIRS)) {
@@ -203,12 +225,21 @@ static void walk_tokenizer(metadata *meta, const mm_shape *s)
 
 static void walk(metadata *meta, const mm_model *m)
 {
-    enum { FILE_BF16 = 32, FILE_Q8_0 = 7, FILE_Q4_0 = 2, QUANTIZATION_VERSION = 2, GATING_SIGMOID = 2 };
+    enum {
+        FILE_BF16 = 32,
+        FILE_Q8_0 = 7,
+        FILE_Q4_0 = 2,
+        QUANTIZATION_VERSION = 2,
+        GATING_SIGMOID = 2
+    };
     const mm_shape *s = &m->shape;
     kv_string(meta, "general.architecture", meta->arch);
     kv_string(meta, "general.name", s->name);
     kv_id(meta, "general.quantization_version", QUANTIZATION_VERSION);
-    kv_id(meta, "general.file_type", m->weights == MM_INT8 ? FILE_Q8_0 : m->weights == MM_INT4 ? FILE_Q4_0 : FILE_BF16);
+    kv_id(meta, "general.file_type",
+          m->weights == MM_INT8   ? FILE_Q8_0
+          : m->weights == MM_INT4 ? FILE_Q4_0
+                                  : FILE_BF16);
     kv_u32(meta, "block_count", s->L);
     kv_u32(meta, "context_length", s->context);
     kv_u32(meta, "embedding_length", s->H);
@@ -242,12 +273,15 @@ static void walk(metadata *meta, const mm_model *m)
 
 /* ---- data ---- */
 
-/* Elements [begin, begin + n) of a tensor in the entry's type. codes and halves are work of n elements. */
-static void write_run(const mm_model *m, const entry *e, int id, int64_t begin, int64_t n, uint16_t *work, mm_out *out)
+/* Elements [begin, begin + n) of a tensor in the entry's type. codes and halves are work of n
+ * elements. */
+static void write_run(const mm_model *m, const entry *e, int id, int64_t begin, int64_t n,
+                      uint16_t *work, mm_out *out)
 {
     if (e->type == GGUF_BF16 || e->type == GGUF_F32) {
         mm_draw_bf16(m, id, begin, n, work);
-        for (int64_t i = n; e->type == GGUF_F32 && i-- > 0;) { /* a bf16 is the upper half of a float; from the back, in place */
+        /* a bf16 is the upper half of a float; from the back, in place */
+        for (int64_t i = n; e->type == GGUF_F32 && i-- > 0;) {
             uint32_t bits = (uint32_t)work[i] << 16;
             memcpy(work + 2 * i, &bits, sizeof(bits));
         }
@@ -265,7 +299,8 @@ static void write_run(const mm_model *m, const entry *e, int id, int64_t begin, 
             memcpy(block + 2, c, MM_GROUP);
         }
         for (int j = 0; e->type == GGUF_Q4_0 && j < MM_GROUP / 2; j++) {
-            block[2 + j] = (unsigned char)(((c[j] + 8) & 15) | ((c[j + MM_GROUP / 2] + 8) & 15) << 4);
+            block[2 + j] =
+                (unsigned char)(((c[j] + 8) & 15) | ((c[j + MM_GROUP / 2] + 8) & 15) << 4);
         }
         mm_out_write(out, block, row_bytes(e->type, MM_GROUP));
     }
@@ -276,12 +311,14 @@ static void write_latent(const mm_model *m, const entry *e, mm_out *out)
 {
     const mm_shape *s = &m->shape;
     int64_t head = s->nope_dim + s->v_dim, n = head * s->kv_rank, padded = n + 4;
-    uint16_t *whole = mm_allocate((size_t)padded * 2), *turned = mm_allocate((size_t)(s->nope_dim * s->kv_rank) * 2);
+    uint16_t *whole = mm_allocate((size_t)padded * 2),
+             *turned = mm_allocate((size_t)(s->nope_dim * s->kv_rank) * 2);
     for (int64_t h = 0; h < s->Nq; h++) {
         int64_t begin = h * n, skip = begin % 4; /* draws begin at multiples of 4 */
         mm_draw_bf16(m, e->id, begin - skip, n + skip, whole);
         if (e->is_v_b) {
-            mm_out_write(out, whole + skip + s->nope_dim * s->kv_rank, (size_t)(s->v_dim * s->kv_rank) * 2);
+            mm_out_write(out, whole + skip + s->nope_dim * s->kv_rank,
+                         (size_t)(s->v_dim * s->kv_rank) * 2);
             continue;
         }
         for (int64_t r = 0; r < s->kv_rank; r++) {
@@ -305,7 +342,8 @@ static void write_entry(const mm_model *m, const entry *e, uint16_t *work, mm_ou
             const mm_tensor *t = &m->tensor[e->id + i * e->step];
             int64_t n = t->rows * (t->cols ? t->cols : 1);
             for (int64_t begin = 0; begin < n; begin += most) {
-                write_run(m, e, e->id + i * e->step, begin, n - begin < most ? n - begin : most, work, out);
+                write_run(m, e, e->id + i * e->step, begin, n - begin < most ? n - begin : most,
+                          work, out);
             }
         }
     }

@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static mm_tensor *add(mm_model *m, mm_filling fill, int64_t rows, int64_t cols, const char *format, ...)
+static mm_tensor *add(mm_model *m, mm_filling fill, int64_t rows, int64_t cols, const char *format,
+                      ...)
 {
     if (m->n == m->capacity) {
         m->capacity = m->capacity ? 2 * m->capacity : 1024;
@@ -33,7 +34,8 @@ static void add_norm(mm_model *m, int64_t n, int64_t layer, const char *name, co
 }
 
 /* A product's weights: quantised where the inputs fill whole groups. */
-static mm_tensor *add_product(mm_model *m, int64_t rows, int64_t cols, int64_t layer, const char *name, const char *stack)
+static mm_tensor *add_product(mm_model *m, int64_t rows, int64_t cols, int64_t layer,
+                              const char *name, const char *stack)
 {
     mm_tensor *t = add(m, MM_WEIGHT, rows, cols, "model.layers.%" PRId64 ".%s.weight", layer, name);
     if (stack[0]) {
@@ -71,13 +73,17 @@ static void add_attention(mm_model *m, int64_t layer, bool in_gguf)
     }
     add_product(m, s->q_rank, s->H, layer, "self_attn.q_a_proj", STACK("attn_q_a"));
     add_norm(m, s->q_rank, layer, "self_attn.q_a_layernorm", STACK("attn_q_a_norm"));
-    add_product(m, s->Nq * (s->nope_dim + s->rope_dim), s->q_rank, layer, "self_attn.q_b_proj", STACK("attn_q_b"));
-    add_product(m, s->kv_rank + s->rope_dim, s->H, layer, "self_attn.kv_a_proj_with_mqa", STACK("attn_kv_a_mqa"));
+    add_product(m, s->Nq * (s->nope_dim + s->rope_dim), s->q_rank, layer, "self_attn.q_b_proj",
+                STACK("attn_q_b"));
+    add_product(m, s->kv_rank + s->rope_dim, s->H, layer, "self_attn.kv_a_proj_with_mqa",
+                STACK("attn_kv_a_mqa"));
     add_norm(m, s->kv_rank, layer, "self_attn.kv_a_layernorm", STACK("attn_kv_a_norm"));
-    mm_tensor *kv_b = add_product(m, s->Nq * (s->nope_dim + s->v_dim), s->kv_rank, layer, "self_attn.kv_b_proj", STACK("attn_k_b"));
+    mm_tensor *kv_b = add_product(m, s->Nq * (s->nope_dim + s->v_dim), s->kv_rank, layer,
+                                  "self_attn.kv_b_proj", STACK("attn_k_b"));
     kv_b->is_latent_kv = true;
     if (m->weights != MM_FP8) {
-        kv_b->weights = MM_BF16; /* GGUF holds its first half transposed: no groups of inputs survive that */
+        kv_b->weights = MM_BF16; /* GGUF holds its first half transposed: no groups of inputs
+                                  * survive that */
     }
     add_product(m, s->H, s->Nq * s->v_dim, layer, "self_attn.o_proj", STACK("attn_output"));
 #undef STACK
@@ -86,11 +92,13 @@ static void add_attention(mm_model *m, int64_t layer, bool in_gguf)
 static void add_moe(mm_model *m, int64_t layer, bool in_gguf)
 {
     const mm_shape *s = &m->shape;
-    mm_tensor *router = add_product(m, s->E, s->H, layer, "mlp.gate", in_gguf ? "ffn_gate_inp" : "");
+    mm_tensor *router =
+        add_product(m, s->E, s->H, layer, "mlp.gate", in_gguf ? "ffn_gate_inp" : "");
     router->weights = MM_BF16;
     router->is_f32_gguf = true;
     if (s->is_mla) {
-        mm_tensor *bias = add(m, MM_ZERO, s->E, 0, "model.layers.%" PRId64 ".mlp.gate.e_score_correction_bias", layer);
+        mm_tensor *bias = add(m, MM_ZERO, s->E, 0,
+                              "model.layers.%" PRId64 ".mlp.gate.e_score_correction_bias", layer);
         bias->is_f32 = true;
         if (in_gguf) {
             snprintf(bias->stack, sizeof(bias->stack), "blk.%" PRId64 ".exp_probs_b.bias", layer);
@@ -118,7 +126,8 @@ static void add_layer(mm_model *m, int64_t layer, bool is_moe, bool in_gguf)
     }
 }
 
-/* The MTP layer's own parts; embedding and head are shared with the main model. GGUF files of this architecture have none. */
+/* The MTP layer's own parts; embedding and head are shared with the main model. GGUF files of this
+ * architecture have none. */
 static void add_mtp(mm_model *m, int64_t layer)
 {
     int64_t H = m->shape.H;
@@ -145,6 +154,7 @@ void mm_list_tensors(mm_model *m)
     t->is_f32_gguf = true;
     strcpy(t->stack, "output_norm.weight");
     t = add(m, MM_WEIGHT, s->V, s->H, "lm_head.weight");
-    t->weights = m->weights == MM_FP8 || s->H % MM_GROUP != 0 ? MM_BF16 : m->weights; /* FP8 checkpoints leave the head alone */
+    /* FP8 checkpoints leave the head alone */
+    t->weights = m->weights == MM_FP8 || s->H % MM_GROUP != 0 ? MM_BF16 : m->weights;
     strcpy(t->stack, "output.weight");
 }

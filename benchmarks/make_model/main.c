@@ -1,6 +1,8 @@
-/* main.c - make-model writes a checkpoint of random weights in any shape, as safetensors or as GGUF: the same weights in both, so that peers and we
- * run the same model, and speed can be measured without a trained one. Only widths and routing matter for speed, so weights are drawn such that
- * numbers stay tame and experts are chosen about evenly. Needs nothing but the C library. */
+/* main.c - make-model writes a checkpoint of random weights in any shape, as safetensors or as
+ * GGUF: the same weights in both, so that peers and we run the same model, and speed can be
+ * measured without a trained one. Only widths and routing matter for speed, so weights are drawn
+ * such that numbers stay tame and experts are chosen about evenly. Needs nothing but the C
+ * library. */
 #define _POSIX_C_SOURCE 200809L
 #include "make_model.h"
 #include <errno.h>
@@ -11,17 +13,19 @@
 static _Noreturn void usage(int code)
 {
     FILE *out = code ? stderr : stdout;
-    fputs("usage: make-model --shape NAME --out DIR|FILE.gguf [--weights bf16|int8|int4|fp8] [--set FIELD=N ...]\n"
-          "                  [--layers N] [--seed N]\n"
-          "A name that ends with .gguf gives one GGUF file (int8: Q8_0, int4: Q4_0; no fp8), any other a directory.\n",
-          out);
+    fputs(
+        "usage: make-model --shape NAME --out DIR|FILE.gguf [--weights bf16|int8|int4|fp8] [--set FIELD=N ...]\n"
+        "                  [--layers N] [--seed N]\n"
+        "A name that ends with .gguf gives one GGUF file (int8: Q8_0, int4: Q4_0; no fp8), any other a directory.\n",
+        out);
     mm_shapes_print(out);
     exit(code);
 }
 
 static mm_weights weights_of(const char *name)
 {
-    static const char *const names[] = {[MM_BF16] = "bf16", [MM_INT8] = "int8", [MM_INT4] = "int4", [MM_FP8] = "fp8"};
+    static const char *const names[] = {
+        [MM_BF16] = "bf16", [MM_INT8] = "int8", [MM_INT4] = "int4", [MM_FP8] = "fp8"};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         if (strcmp(names[i], name) == 0) {
             return (mm_weights)i;
@@ -112,8 +116,8 @@ int main(int argc, char **argv)
         }
         bytes = mm_write_safetensors(&m, &n_files);
     }
-    printf("%s: shape %s, %" PRId64 " layers, %d tensors, %.2f GB in %d file%s\n", m.path, m.shape.name, m.shape.L, m.n, (double)bytes / 1e9,
-           n_files, n_files == 1 ? "" : "s");
+    printf("%s: shape %s, %" PRId64 " layers, %d tensors, %.2f GB in %d file%s\n", m.path,
+           m.shape.name, m.shape.L, m.n, (double)bytes / 1e9, n_files, n_files == 1 ? "" : "s");
     free(m.tensor);
     return 0;
 }

@@ -1,4 +1,5 @@
-/* make_model.h - what the files of make-model share: shapes, the list of tensors, numbers, and the two containers. */
+/* make_model.h - what the files of make-model share: shapes, the list of tensors, numbers, and the
+ * two containers. */
 #ifndef MAKE_MODEL_H
 #define MAKE_MODEL_H
 #include <inttypes.h>
@@ -32,16 +33,17 @@ void mm_shapes_print(FILE *out);
 typedef enum mm_filling { MM_WEIGHT, MM_EMBEDDING, MM_ONE, MM_ZERO } mm_filling;
 typedef enum mm_weights { MM_BF16, MM_INT8, MM_INT4, MM_FP8 } mm_weights;
 enum {
-    MM_NAME_BYTES = 96, /* the longest name takes 60 */
-    MM_GROUP = 32,      /* inputs per scale of int8 and int4, as in GGUF's Q8_0 and Q4_0 */
-    MM_BLOCK = 128,     /* rows and columns per scale of FP8, as DeepSeek stores it */
+    MM_NAME_BYTES = 96,       /* the longest name takes 60 */
+    MM_GROUP = 32,            /* inputs per scale of int8 and int4, as in GGUF's Q8_0 and Q4_0 */
+    MM_BLOCK = 128,           /* rows and columns per scale of FP8, as DeepSeek stores it */
     MM_CHUNK_BYTES = 4 << 20, /* generated and written at once */
 };
 
 /* One matrix, or vector (cols = 0) of rows elements. */
 typedef struct mm_tensor {
     char name[MM_NAME_BYTES];
-    char stack[MM_NAME_BYTES]; /* name in GGUF, where the experts of a layer are one tensor: [E] of them; "" = not there */
+    char stack[MM_NAME_BYTES]; /* name in GGUF, where the experts of a layer are one tensor: [E]
+                                * of them; "" = not there */
     int64_t rows, cols;
     mm_filling fill;
     mm_weights weights; /* MM_BF16 unless quantised */
@@ -54,7 +56,7 @@ typedef struct mm_model {
     mm_shape shape;
     uint64_t seed;
     mm_weights weights;
-    const char *path; /* a directory, or a GGUF file */
+    const char *path;  /* a directory, or a GGUF file */
     mm_tensor *tensor; /* tensor[n]; experts of a layer in a row, gate, up, down each */
     int n, capacity;
     double quantile[1 << 12]; /* normal */
@@ -67,10 +69,10 @@ _Noreturn void mm_die(const char *format, ...);
 void *mm_allocate(size_t bytes);
 void mm_make_quantiles(mm_model *model);
 uint16_t mm_bf16(float value);
-uint16_t mm_f16(float value);   /* value normal in f16 */
+uint16_t mm_f16(float value);       /* value normal in f16 */
 float mm_f32_of_f16(uint16_t half); /* half normal */
-/* Elements [begin, begin + n) of a tensor; begin is a multiple of 4. As bf16, or codes: signed bytes for int8, int4 in -7..7,
- * FP8 bytes. */
+/* Elements [begin, begin + n) of a tensor; begin is a multiple of 4. As bf16, or codes: signed
+ * bytes for int8, int4 in -7..7, FP8 bytes. */
 void mm_draw_bf16(const mm_model *model, int id, int64_t begin, int64_t n, uint16_t *out);
 void mm_draw_codes(const mm_model *model, int id, int64_t begin, int64_t n, uint8_t *out);
 /* Scale i of a quantised tensor, exact in f16; i counts groups row by row. */
@@ -93,7 +95,14 @@ uint64_t mm_write_safetensors(const mm_model *model, int *n_files_out);
 uint64_t mm_write_gguf(const mm_model *model);
 
 /* Tokens: bytes, pairs of letters that merge, the two special ones, then unused ones up to V. */
-enum { MM_N_BYTES = 256, MM_N_LETTERS = 26, MM_N_PAIRS = MM_N_LETTERS * MM_N_LETTERS, MM_BOS = MM_N_BYTES + MM_N_PAIRS, MM_EOS, MM_N_TOKENS };
+enum {
+    MM_N_BYTES = 256,
+    MM_N_LETTERS = 26,
+    MM_N_PAIRS = MM_N_LETTERS * MM_N_LETTERS,
+    MM_BOS = MM_N_BYTES + MM_N_PAIRS,
+    MM_EOS,
+    MM_N_TOKENS
+};
 /* The token's text in byte-level spelling, UTF-8; text[32]. */
 void mm_token_text(int64_t id, char *text);
 void mm_write_tokenizer_json(const mm_model *model);

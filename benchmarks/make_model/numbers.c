@@ -1,6 +1,7 @@
-/* numbers.c - random weights. Element i of tensor t is a hash of (seed, t, i), so any part can be made alone, in any order, and a file is
- * the same everywhere. Normal numbers come from a table of quantiles, rounded once per tensor to what is stored: a number costs a
- * quarter of a hash and a look-up. Codes are symmetric about zero: a mean of half a step would make all hidden states alike
+/* numbers.c - random weights. Element i of tensor t is a hash of (seed, t, i), so any part can be
+ * made alone, in any order, and a file is the same everywhere. Normal numbers come from a table of
+ * quantiles, rounded once per tensor to what is stored: a number costs a quarter of a hash and a
+ * look-up. Codes are symmetric about zero: a mean of half a step would make all hidden states alike
  * after some layers, and routing with them. */
 #include "make_model.h"
 #include <math.h>
@@ -10,11 +11,12 @@
 
 enum {
     N_QUANTILES = 1 << 12,
-    PER_HASH = 4,      /* numbers from one 64-bit hash, 16 bits each of which the upper 12 are used */
+    PER_HASH = 4, /* numbers from one 64-bit hash, 16 bits each of which the upper 12 are
+                   * used */
     QUANTILE_SHIFT = 4,
-    INT8_STD = 36,     /* of the codes; 3.5 deviations reach 127 */
-    INT4_STD = 3,      /* cut at 7 */
-    FP8_STD = 64       /* far from FP8's largest number, 448, and from its subnormals */
+    INT8_STD = 36, /* of the codes; 3.5 deviations reach 127 */
+    INT4_STD = 3,  /* cut at 7 */
+    FP8_STD = 64   /* far from FP8's largest number, 448, and from its subnormals */
 };
 static const double WEIGHT_STD = 0.6; /* times 1 / sqrt(inputs): sums over layers stay tame */
 
@@ -57,13 +59,15 @@ uint16_t mm_f16(float value)
 {
     uint32_t bits;
     memcpy(&bits, &value, sizeof(bits));
-    uint32_t magnitude = (bits & 0x7fffffffu) - (112u << 23); /* the exponent's bias is 15 instead of 127 */
+    uint32_t magnitude = (bits & 0x7fffffffu) - (112u << 23); /* the exponent's bias is 15
+                                                               * instead of 127 */
     return (uint16_t)((bits >> 31 << 15) | ((magnitude + 0xfffu + ((magnitude >> 13) & 1u)) >> 13));
 }
 
 float mm_f32_of_f16(uint16_t half)
 {
-    uint32_t bits = (uint32_t)(half & 0x8000u) << 16 | (((uint32_t)(half & 0x7fffu) << 13) + (112u << 23));
+    uint32_t bits =
+        (uint32_t)(half & 0x8000u) << 16 | (((uint32_t)(half & 0x7fffu) << 13) + (112u << 23));
     float value;
     memcpy(&value, &bits, sizeof(value));
     return value;
@@ -119,7 +123,9 @@ void mm_draw_bf16(const mm_model *model, int id, int64_t begin, int64_t n, uint1
     static int table_id = -1;
     if (table_id != id) {
         for (int i = 0; i < N_QUANTILES; i++) {
-            table[i] = mm_bf16((float)(t->fill == MM_ZERO ? 0.0 : t->fill == MM_ONE ? 1.0 : deviation(t) * model->quantile[i]));
+            table[i] = mm_bf16((float)(t->fill == MM_ZERO  ? 0.0
+                                       : t->fill == MM_ONE ? 1.0
+                                                           : deviation(t) * model->quantile[i]));
         }
         table_id = id;
     }

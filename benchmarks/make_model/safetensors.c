@@ -1,10 +1,12 @@
-/* safetensors.c - a checkpoint directory as hubs have them: shards, index, config.json, tokenizer. bf16 plainly; fp8 as DeepSeek stores it
- * (blocks of 128 x 128 with a float scale); int8 and int4 as compressed-tensors does (packed along inputs, a f16 scale per 32). */
+/* safetensors.c - a checkpoint directory as hubs have them: shards, index, config.json, tokenizer.
+ * bf16 plainly; fp8 as DeepSeek stores it (blocks of 128 x 128 with a float scale); int8 and int4
+ * as compressed-tensors does (packed along inputs, a f16 scale per 32). */
 #include "make_model.h"
 #include <stdlib.h>
 #include <string.h>
 
-static const uint64_t SHARD_BYTES = UINT64_C(4) << 30; /* a file holds no more unless one tensor is larger; as hubs cut them */
+static const uint64_t SHARD_BYTES = UINT64_C(4) << 30; /* a file holds no more unless one tensor
+                                                        * is larger; as hubs cut them */
 
 typedef enum part_kind { PART_ELEMENTS, PART_SCALES, PART_SHAPE } part_kind;
 
@@ -92,7 +94,8 @@ static void shard_name(const layout *l, int shard, char *name)
     }
 }
 
-/* Length as 8 bytes, little endian, then JSON, padded so that data starts at a multiple of 8. first and last: the shard's parts. */
+/* Length as 8 bytes, little endian, then JSON, padded so that data starts at a multiple of 8. first
+ * and last: the shard's parts. */
 static void write_header(const layout *l, int first, int last, mm_out *out)
 {
     size_t size = 64 + (size_t)(last - first) * (MM_NAME_BYTES + 160), used = 0;
@@ -100,11 +103,14 @@ static void write_header(const layout *l, int first, int last, mm_out *out)
     used = (size_t)snprintf(text, size, "{\"__metadata__\":{\"format\":\"pt\"}");
     for (int i = first; i < last; i++) {
         const part *p = &l->part[i];
-        used += (size_t)snprintf(text + used, size - used, ",\"%s\":{\"dtype\":\"%s\",\"shape\":[%" PRId64, p->name, p->dtype, p->dim[0]);
+        used += (size_t)snprintf(text + used, size - used,
+                                 ",\"%s\":{\"dtype\":\"%s\",\"shape\":[%" PRId64, p->name, p->dtype,
+                                 p->dim[0]);
         if (p->n_dims == 2) {
             used += (size_t)snprintf(text + used, size - used, ",%" PRId64, p->dim[1]);
         }
-        used += (size_t)snprintf(text + used, size - used, "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}", p->begin, p->end);
+        used += (size_t)snprintf(text + used, size - used,
+                                 "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}", p->begin, p->end);
     }
     text[used++] = '}';
     while (used % 8 != 0) {
@@ -137,8 +143,10 @@ static void write_elements(const mm_model *m, int id, mm_out *out, unsigned char
                 chunk[i] ^= 0x80; /* stored with 128 added */
             }
         } else if (t->weights == MM_INT4) {
-            for (int64_t i = 0; i < count; i += 2) { /* stored with 8 added, the first in the low half */
-                chunk[i / 2] = (unsigned char)(((chunk[i] + 8) & 15) | ((chunk[i + 1] + 8) & 15) << 4);
+            for (int64_t i = 0; i < count; i += 2) { /* stored with 8 added, the first in the low
+                                                      * half */
+                chunk[i / 2] =
+                    (unsigned char)(((chunk[i] + 8) & 15) | ((chunk[i + 1] + 8) & 15) << 4);
             }
             count /= 2;
         }
@@ -155,7 +163,8 @@ static void write_scales(const mm_model *m, const part *p, mm_out *out, unsigned
         for (int64_t i = 0; i < count; i++) {
             float scale = mm_scale(m, p->id, begin + i);
             uint16_t half = mm_f16(scale);
-            memcpy(chunk + (size_t)i * (is_f32 ? 4 : 2), is_f32 ? (void *)&scale : (void *)&half, is_f32 ? 4 : 2);
+            memcpy(chunk + (size_t)i * (is_f32 ? 4 : 2), is_f32 ? (void *)&scale : (void *)&half,
+                   is_f32 ? 4 : 2);
         }
         mm_out_write(out, chunk, (size_t)count * (is_f32 ? 4 : 2));
     }
@@ -223,17 +232,19 @@ static void print_number(mm_out *out, const char *key, int64_t value)
 static void print_quantization(const mm_model *m, mm_out *out)
 {
     if (m->weights == MM_FP8) {
-        mm_out_print(out,
-                     " \"quantization_config\": {\"quant_method\": \"fp8\", \"fmt\": \"e4m3\", \"activation_scheme\": \"dynamic\","
-                     " \"weight_block_size\": [%d, %d]},\n",
-                     MM_BLOCK, MM_BLOCK);
+        mm_out_print(
+            out,
+            " \"quantization_config\": {\"quant_method\": \"fp8\", \"fmt\": \"e4m3\", \"activation_scheme\": \"dynamic\","
+            " \"weight_block_size\": [%d, %d]},\n",
+            MM_BLOCK, MM_BLOCK);
     } else if (m->weights != MM_BF16) {
-        mm_out_print(out,
-                     " \"quantization_config\": {\"quant_method\": \"compressed-tensors\", \"format\": \"pack-quantized\","
-                     " \"ignore\": [\"re:.*mlp.gate$\", \"re:.*kv_b_proj$\", \"re:.*eh_proj$\"], \"config_groups\": {\"group_0\":"
-                     " {\"targets\": [\"Linear\"], \"weights\": {\"num_bits\": %d, \"type\": \"int\", \"symmetric\": true,"
-                     " \"strategy\": \"group\", \"group_size\": %d}}}},\n",
-                     bits_of(m->weights), MM_GROUP);
+        mm_out_print(
+            out,
+            " \"quantization_config\": {\"quant_method\": \"compressed-tensors\", \"format\": \"pack-quantized\","
+            " \"ignore\": [\"re:.*mlp.gate$\", \"re:.*kv_b_proj$\", \"re:.*eh_proj$\"], \"config_groups\": {\"group_0\":"
+            " {\"targets\": [\"Linear\"], \"weights\": {\"num_bits\": %d, \"type\": \"int\", \"symmetric\": true,"
+            " \"strategy\": \"group\", \"group_size\": %d}}}},\n",
+            bits_of(m->weights), MM_GROUP);
     }
 }
 
@@ -243,17 +254,32 @@ static void write_config(const mm_model *m)
     mm_out out;
     mm_out_open(&out, m->path, "config.json");
     mm_out_print(&out, "{\n \"architectures\": [\"%s\"],\n \"model_type\": \"%s\",\n",
-                 s->is_mla ? "DeepseekV3ForCausalLM" : "Qwen3MoeForCausalLM", s->is_mla ? "deepseek_v3" : "qwen3_moe");
+                 s->is_mla ? "DeepseekV3ForCausalLM" : "Qwen3MoeForCausalLM",
+                 s->is_mla ? "deepseek_v3" : "qwen3_moe");
     const struct {
         const char *key;
         int64_t value;
-    } common[] = {{"hidden_size", s->H}, {"vocab_size", s->V}, {"num_hidden_layers", s->L}, {"num_attention_heads", s->Nq},
-                  {"num_key_value_heads", s->is_mla ? s->Nq : s->Nkv}, {"intermediate_size", s->F_dense}, {"moe_intermediate_size", s->F},
-                  {"num_experts_per_tok", s->K}, {"max_position_embeddings", s->context}},
-      latent[] = {{"n_routed_experts", s->E}, {"n_shared_experts", s->n_shared}, {"first_k_dense_replace", s->n_dense},
-                  {"moe_layer_freq", 1}, {"n_group", s->n_groups}, {"topk_group", s->n_groups_kept}, {"q_lora_rank", s->q_rank},
-                  {"kv_lora_rank", s->kv_rank}, {"qk_nope_head_dim", s->nope_dim}, {"qk_rope_head_dim", s->rope_dim},
-                  {"v_head_dim", s->v_dim}, {"num_nextn_predict_layers", s->n_mtp}};
+    } common[] = {{"hidden_size", s->H},
+                  {"vocab_size", s->V},
+                  {"num_hidden_layers", s->L},
+                  {"num_attention_heads", s->Nq},
+                  {"num_key_value_heads", s->is_mla ? s->Nq : s->Nkv},
+                  {"intermediate_size", s->F_dense},
+                  {"moe_intermediate_size", s->F},
+                  {"num_experts_per_tok", s->K},
+                  {"max_position_embeddings", s->context}},
+      latent[] = {{"n_routed_experts", s->E},
+                  {"n_shared_experts", s->n_shared},
+                  {"first_k_dense_replace", s->n_dense},
+                  {"moe_layer_freq", 1},
+                  {"n_group", s->n_groups},
+                  {"topk_group", s->n_groups_kept},
+                  {"q_lora_rank", s->q_rank},
+                  {"kv_lora_rank", s->kv_rank},
+                  {"qk_nope_head_dim", s->nope_dim},
+                  {"qk_rope_head_dim", s->rope_dim},
+                  {"v_head_dim", s->v_dim},
+                  {"num_nextn_predict_layers", s->n_mtp}};
     for (size_t i = 0; i < sizeof(common) / sizeof(common[0]); i++) {
         print_number(&out, common[i].key, common[i].value);
     }
@@ -261,7 +287,9 @@ static void write_config(const mm_model *m)
         print_number(&out, latent[i].key, latent[i].value);
     }
     if (s->is_mla) {
-        mm_out_print(&out, " \"topk_method\": \"noaux_tc\",\n \"scoring_func\": \"sigmoid\",\n \"routed_scaling_factor\": 2.5,\n");
+        mm_out_print(
+            &out,
+            " \"topk_method\": \"noaux_tc\",\n \"scoring_func\": \"sigmoid\",\n \"routed_scaling_factor\": 2.5,\n");
     } else {
         print_number(&out, "num_experts", s->E);
         print_number(&out, "head_dim", s->D);
@@ -272,11 +300,12 @@ static void write_config(const mm_model *m)
         mm_out_print(&out, "],\n");
     }
     print_quantization(m, &out);
-    mm_out_print(&out,
-                 " \"norm_topk_prob\": true,\n \"hidden_act\": \"silu\",\n \"rms_norm_eps\": 1e-06,\n \"rope_theta\": 10000.0,\n"
-                 " \"attention_bias\": false,\n \"tie_word_embeddings\": false,\n \"bos_token_id\": %d,\n \"eos_token_id\": %d,\n"
-                 " \"torch_dtype\": \"bfloat16\"\n}\n",
-                 MM_BOS, MM_EOS);
+    mm_out_print(
+        &out,
+        " \"norm_topk_prob\": true,\n \"hidden_act\": \"silu\",\n \"rms_norm_eps\": 1e-06,\n \"rope_theta\": 10000.0,\n"
+        " \"attention_bias\": false,\n \"tie_word_embeddings\": false,\n \"bos_token_id\": %d,\n \"eos_token_id\": %d,\n"
+        " \"torch_dtype\": \"bfloat16\"\n}\n",
+        MM_BOS, MM_EOS);
     mm_out_close(&out);
 }
 
@@ -292,7 +321,8 @@ uint64_t mm_write_safetensors(const mm_model *m, int *n_files_out)
     mm_write_tokenizer_json(m);
     mm_out out;
     mm_out_open(&out, m->path, "generation_config.json");
-    mm_out_print(&out, "{\"bos_token_id\": %d, \"eos_token_id\": %d, \"do_sample\": false}\n", MM_BOS, MM_EOS);
+    mm_out_print(&out, "{\"bos_token_id\": %d, \"eos_token_id\": %d, \"do_sample\": false}\n",
+                 MM_BOS, MM_EOS);
     mm_out_close(&out);
     write_config(m); /* last: what was cut short is no checkpoint */
     *n_files_out = l.n_shards;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* clang-format off */
 static const mm_shape shapes[] = {
     {.name = "tiny", .note = "as models/tiny-moe, without its MTP layer; 23 MB", .is_mla = 1, .L = 6, .n_dense = 1, .H = 256, .V = 4096,
      .context = 1024, .E = 32, .K = 4, .F = 64, .n_shared = 1, .F_dense = 768, .n_groups = 4, .n_groups_kept = 2, .Nq = 4, .q_rank = 96,
@@ -24,6 +25,7 @@ static const mm_shape shapes[] = {
      .V = 4096, .context = 40960, .E = 256, .K = 8, .F = 2048, .n_shared = 1, .F_dense = 18432, .n_groups = 8, .n_groups_kept = 4, .Nq = 128,
      .q_rank = 1536, .kv_rank = 512, .nope_dim = 128, .rope_dim = 64, .v_dim = 128},
 };
+/* clang-format on */
 enum { N_SHAPES = sizeof(shapes) / sizeof(shapes[0]) };
 
 static const struct {
@@ -72,7 +74,8 @@ const char *mm_shape_set(mm_shape *shape, const char *text)
         return "is not FIELD=NUMBER";
     }
     for (int i = 0; i < N_FIELDS; i++) {
-        if (strlen(fields[i].name) != (size_t)(equals - text) || strncmp(fields[i].name, text, (size_t)(equals - text)) != 0) {
+        if (strlen(fields[i].name) != (size_t)(equals - text) ||
+            strncmp(fields[i].name, text, (size_t)(equals - text)) != 0) {
             continue;
         }
         char *end;
@@ -95,7 +98,8 @@ const char *mm_shape_fault(const mm_shape *s)
     if (s->K > s->E) {
         return "more experts chosen than there are";
     }
-    if (s->is_mla && (s->n_groups_kept > s->n_groups || s->E % s->n_groups != 0 || s->K > s->E / s->n_groups * s->n_groups_kept)) {
+    if (s->is_mla && (s->n_groups_kept > s->n_groups || s->E % s->n_groups != 0 ||
+                      s->K > s->E / s->n_groups * s->n_groups_kept)) {
         return "groups do not fit the experts";
     }
     if (!s->is_mla && (s->n_shared > 0 || s->n_mtp > 0)) {

@@ -1,4 +1,5 @@
-/* tokenizer.c - a byte-level BPE vocabulary that can encode any text: every byte, and every pair of small letters as a merge. */
+/* tokenizer.c - a byte-level BPE vocabulary that can encode any text: every byte, and every pair of
+ * small letters as a merge. */
 #include "make_model.h"
 #include <string.h>
 
@@ -47,22 +48,26 @@ void mm_write_tokenizer_json(const mm_model *model)
     mm_out out;
     char text[32];
     mm_out_open(&out, model->path, "tokenizer.json");
-    mm_out_print(&out, "{\n\"version\":\"1.0\",\"truncation\":null,\"padding\":null,\n\"added_tokens\":[");
+    mm_out_print(
+        &out, "{\n\"version\":\"1.0\",\"truncation\":null,\"padding\":null,\n\"added_tokens\":[");
     for (int64_t id = MM_BOS; id <= MM_EOS; id++) {
         mm_token_text(id, text);
         mm_out_print(&out,
-                     "%s\n{\"id\":%" PRId64 ",\"content\":\"%s\",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,"
+                     "%s\n{\"id\":%" PRId64
+                     ",\"content\":\"%s\",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,"
                      "\"normalized\":false,\"special\":true}",
                      id > MM_BOS ? "," : "", id, text);
     }
-    mm_out_print(&out,
-                 "],\n\"normalizer\":null,\n\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,"
-                 "\"use_regex\":true},\n\"post_processor\":null,\n\"decoder\":{\"type\":\"ByteLevel\",\"add_prefix_space\":true,"
-                 "\"trim_offsets\":true,\"use_regex\":true},\n\"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":null,"
-                 "\"continuing_subword_prefix\":null,\"end_of_word_suffix\":null,\"fuse_unk\":false,\"byte_fallback\":false,\n"
-                 "\"merges\":[");
+    mm_out_print(
+        &out,
+        "],\n\"normalizer\":null,\n\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,"
+        "\"use_regex\":true},\n\"post_processor\":null,\n\"decoder\":{\"type\":\"ByteLevel\",\"add_prefix_space\":true,"
+        "\"trim_offsets\":true,\"use_regex\":true},\n\"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":null,"
+        "\"continuing_subword_prefix\":null,\"end_of_word_suffix\":null,\"fuse_unk\":false,\"byte_fallback\":false,\n"
+        "\"merges\":[");
     for (int i = 0; i < MM_N_PAIRS; i++) {
-        mm_out_print(&out, "%s\"%c %c\"", i ? "," : "", 'a' + i / MM_N_LETTERS, 'a' + i % MM_N_LETTERS);
+        mm_out_print(&out, "%s\"%c %c\"", i ? "," : "", 'a' + i / MM_N_LETTERS,
+                     'a' + i % MM_N_LETTERS);
     }
     mm_out_print(&out, "],\n\"vocab\":{");
     for (int64_t id = 0; id < MM_BOS; id++) {

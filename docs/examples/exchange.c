@@ -1,4 +1,5 @@
-/* exchange.c - rows of an MoE layer to the ranks of their experts and back, in a program of one's own: docs/exchange.md goes through it.
+/* exchange.c - rows of an MoE layer to the ranks of their experts and back, in a program of one's
+ * own: docs/exchange.md goes through it.
  *
  *   mpicc -o exchange exchange.c $(pkg-config --cflags --libs tutti) && mpirun -n 3 ./exchange */
 /* TEST ranks: 1 3 4 */
@@ -49,7 +50,8 @@ static tt_exchange *make_exchange(tt_world *world, int n_ranks)
 {
     int *everyone = malloc((size_t)n_ranks * sizeof(*everyone));
     const int n_experts = n_ranks * EXPERTS_PER_RANK;
-    int32_t *rank = malloc((size_t)n_experts * sizeof(*rank)), *local = malloc((size_t)n_experts * sizeof(*local));
+    int32_t *rank = malloc((size_t)n_experts * sizeof(*rank)),
+            *local = malloc((size_t)n_experts * sizeof(*local));
     if (!everyone || !rank || !local) {
         MPI_Abort(MPI_COMM_WORLD, 1);
     }
@@ -88,7 +90,9 @@ int main(int argc, char **argv)
     MPI_Comm_size(MPI_COMM_WORLD, &n_ranks);
 
     tt_world *world = NULL;
-    must(tt_world_create(MPI_COMM_WORLD, &(tt_world_params){.progress = TT_PROGRESS_CALLER, .comm_cpu = -1}, &world));
+    must(tt_world_create(MPI_COMM_WORLD,
+                         &(tt_world_params){.progress = TT_PROGRESS_CALLER, .comm_cpu = -1},
+                         &world));
     tt_exchange *exchange = make_exchange(world, n_ranks);
 
     /* As many tokens as this rank likes: rank 0 has one, rank 1 two, ... */
@@ -108,7 +112,8 @@ int main(int argc, char **argv)
     const int handle = 0;
     must(tt_exchange_prepare(exchange, handle, T, &choice[0][0], &weight[0][0], TT_OK));
     must(tt_exchange_dispatch_begin(exchange, handle, &x[0][0], HIDDEN, NULL));
-    /* Rows fly: this is the time for work that needs none of them, such as a shared expert, with tt_world_progress(world) now and then. */
+    /* Rows fly: this is the time for work that needs none of them, such as a shared expert, with
+     * tt_world_progress(world) now and then. */
     serve(exchange, handle, me * EXPERTS_PER_RANK);
     must(tt_exchange_combine_end(exchange, handle, &y[0][0], HIDDEN, NULL));
 
@@ -120,8 +125,9 @@ int main(int argc, char **argv)
         }
     }
     const tt_exchange_counters n = tt_exchange_get_counters(exchange);
-    printf("rank %d: %d tokens, %d values wrong; %llu rows sent to others, %llu bytes to other nodes\n", me, T, wrong, (unsigned long long)n.rows_out,
-           (unsigned long long)n.wire_bytes_out);
+    printf(
+        "rank %d: %d tokens, %d values wrong; %llu rows sent to others, %llu bytes to other nodes\n",
+        me, T, wrong, (unsigned long long)n.rows_out, (unsigned long long)n.wire_bytes_out);
     tt_exchange_destroy(&exchange);
     tt_world_destroy(&world);
     MPI_Finalize();

@@ -1,5 +1,6 @@
-/* hash.h - one way to make a number of many: FNV-1a, 64 bits. It tells apart what differs by accident (ranks with other files, layouts or masks), not
- * what someone made to collide. Values go in by their own bytes, lowest first, so a hash is equal on every machine.
+/* hash.h - one way to make a number of many: FNV-1a, 64 bits. It tells apart what differs by
+ * accident (ranks with other files, layouts or masks), not what someone made to collide. Values go
+ * in by their own bytes, lowest first, so a hash is equal on every machine.
  * Source: draft-eastlake-fnv (The FNV Non-Cryptographic Hash Algorithm).
  * Threads: any. MPI: none. */
 #ifndef TUTTI_HASH_H
@@ -10,7 +11,8 @@
 /* What a hash begins with: the hash of nothing. */
 #define TT_HASH_BEGIN UINT64_C(0xcbf29ce484222325)
 
-/* Adds one step's worth: a byte, as FNV-1a has it, or a whole word where speed counts more than its spread. */
+/* Adds one step's worth: a byte, as FNV-1a has it, or a whole word where speed counts more than its
+ * spread. */
 static inline uint64_t tt_hash_step(uint64_t hash, uint64_t word)
 {
     return (hash ^ word) * UINT64_C(0x100000001b3);
@@ -40,9 +42,11 @@ static inline uint64_t tt_hash_u64(uint64_t hash, uint64_t value)
     return tt_hash_value(hash, value, 8);
 }
 
-/* Two hashes of the same words that fail apart: FNV-1a by words, and one whose step turns a word's bits through all of the hash. Where two things of equal hash
- * would be taken for one another silently, both must be equal. The second's step is the finaliser of SplitMix64 (Steele, Lea, Flood: Fast Splittable
- * Pseudorandom Number Generators, 2014), which is a bijection of what it mixes. */
+/* Two hashes of the same words that fail apart: FNV-1a by words, and one whose step turns a word's
+ * bits through all of the hash. Where two things of equal hash would be taken for one another
+ * silently, both must be equal. The second's step is the finaliser of SplitMix64 (Steele, Lea,
+ * Flood: Fast Splittable Pseudorandom Number Generators, 2014), which is a bijection of what it
+ * mixes. */
 typedef struct tt_hash_pair {
     uint64_t first, second;
 } tt_hash_pair;

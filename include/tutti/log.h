@@ -1,5 +1,6 @@
 /* log.h - log lines on stderr: lower case, "rank 3: message".
- * Threads: any thread; a line is written by one call. MPI: none (the rank is told by tt_log_set_rank). */
+ * Threads: any thread; a line is written by one call. MPI: none (the rank is told by
+ * tt_log_set_rank). */
 #ifndef TUTTI_LOG_H
 #define TUTTI_LOG_H
 #include "tutti/compiler.h"

@@ -35,8 +35,9 @@ typedef struct tt_arena {
 TT_API tt_status tt_arena_init(tt_arena *arena, const char *what, size_t bytes, int node);
 TT_API void tt_arena_fini(tt_arena *arena);
 /* 64-byte aligned piece; NULL if it does not fit (the caller sized the arena: a bug). Debug builds
- * fill the piece with NaN. An all-zero arena only counts: it gives NULL and adds to used_bytes, so that one function that takes all
- * pieces can first size the arena and then fill it. Thread: one thread at a time per arena. */
+ * fill the piece with NaN. An all-zero arena only counts: it gives NULL and adds to used_bytes, so
+ * that one function that takes all pieces can first size the arena and then fill it. Thread: one
+ * thread at a time per arena. */
 TT_API void *tt_arena_alloc(tt_arena *arena, size_t bytes);
 /* Room for n elements. */
 static inline void *tt_arena_take(tt_arena *arena, int64_t n, size_t element_bytes)

@@ -1,10 +1,13 @@
-/* moe.h - feed-forward layers: gated FFN, router, expert bank, and the order of work of one MoE layer.
+/* moe.h - feed-forward layers: gated FFN, router, expert bank, and the order of work of one MoE
+ * layer.
  *
  *   y = sum over k of weight[k] * expert[k](x)  +  share * shared(x)         expert(x) = down( act(gate x + b, up x + b) ) + b
- * act: silu(g) * u, or clamped (tt_activation). The biases b are absent in most models; share is 1, or sigmoid(shared router . x). With
- * tt_router.weight_on_input it is expert[k](weight[k] * x) instead: the row is rounded to the wire, then multiplied (rounded once) by its expert's rank.
- * While rows fly the shared expert runs in pieces; experts run when all rows that come are here, or when there is nothing else to do.
- * moe knows experts, weights and slots; moving rows is the exchange's. Threads: one thread at a time per object; work is spread over the compute stream. */
+ * act: silu(g) * u, or clamped (tt_activation). The biases b are absent in most models; share is 1,
+ * or sigmoid(shared router . x). With tt_router.weight_on_input it is expert[k](weight[k] * x)
+ * instead: the row is rounded to the wire, then multiplied (rounded once) by its expert's rank.
+ * While rows fly the shared expert runs in pieces; experts run when all rows that come are here, or
+ * when there is nothing else to do. moe knows experts, weights and slots; moving rows is the
+ * exchange's. Threads: one thread at a time per object; work is spread over the compute stream. */
 #ifndef TUTTI_MOE_H
 #define TUTTI_MOE_H
 #include <stdbool.h>
@@ -24,11 +27,12 @@
  * or, SPARSEMIXER (no bias, no groups), for each k in turn, m being the largest z not chosen yet:
  *   w = softmax at chosen[k] over the e not chosen yet with not (m - z[e]) / max(|z[e]|, m) > 2 jitter
  * then normalise: w /= max(sum of w + eps, floor), summed in order k;  w *= scale
- * Source: arXiv:2412.19437 section 2.1.2; arXiv:2405.04434 section 2.2; arXiv:2409.12136 section 3.1; the routers of the transformers library.
- * In: z[E] is overwritten; bias[E] or NULL; work[2 * E]. Out: expert[K], weight[K].
+ * Source: arXiv:2412.19437 section 2.1.2; arXiv:2405.04434 section 2.2; arXiv:2409.12136 section
+ * 3.1; the routers of the transformers library. In: z[E] is overwritten; bias[E] or NULL; work[2 *
+ * E]. Out: expert[K], weight[K].
  * Errors: TT_ERR_NUMERIC if a score or weight is not finite. Thread: any. */
-TT_API tt_status tt_router_choose(const tt_router *router, int64_t E, int64_t K, float *z, const float *bias, float *work,
-                                  int32_t *expert, float *weight);
+TT_API tt_status tt_router_choose(const tt_router *router, int64_t E, int64_t K, float *z,
+                                  const float *bias, float *work, int32_t *expert, float *weight);
 
 /* ---- gated FFN with columns split over TP ranks (dense layers), or whole (shared expert) ---- */
 typedef struct tt_ffn {
@@ -50,7 +54,8 @@ typedef struct tt_moe_params {
     tt_stream *compute;
     tt_load_params *load;
 } tt_moe_params;
-/* Loads dense FFNs, routers, shared experts (attention ranks) and the experts of this rank's slots; creates the exchange.
+/* Loads dense FFNs, routers, shared experts (attention ranks) and the experts of this rank's slots;
+ * creates the exchange.
  * MPI: collective on the world. Errors are agreed. */
 TT_API tt_status tt_moe_create(const tt_moe_params *params, tt_moe **moe_out);
 TT_API void tt_moe_destroy(tt_moe **moe);
@@ -60,16 +65,20 @@ TT_API tt_status tt_moe_dense(tt_moe *moe, int64_t layer, int64_t T, const float
 
 /* A step begins: what tt_moe_experts_touched counts each expert once in. */
 TT_API void tt_moe_new_step(tt_moe *moe);
-/* MoE layer, split phase. begin routes this rank's dealt rows x[T][H] (T = 0 on a rank without rows) and sends them on their way; end does the layer's work
- * piece by piece as rows come, waits, sums, and writes y[T][H]. While it would wait it does what there is to do for `other`, a second handle in flight
- * (-1: none). Handles end in the order in which they began. x must stay until end. MPI: begin/end of a collective on the world. Errors: TT_ERR_NUMERIC (NaN in routing: carried to all), exchange errors. */
-TT_API tt_status tt_moe_begin(tt_moe *moe, int handle, int64_t layer, int64_t T, const float *x, tt_status mine);
+/* MoE layer, split phase. begin routes this rank's dealt rows x[T][H] (T = 0 on a rank without
+ * rows) and sends them on their way; end does the layer's work piece by piece as rows come, waits,
+ * sums, and writes y[T][H]. While it would wait it does what there is to do for `other`, a second
+ * handle in flight (-1: none). Handles end in the order in which they began. x must stay until end.
+ * MPI: begin/end of a collective on the world. Errors: TT_ERR_NUMERIC (NaN in routing: carried to
+ * all), exchange errors. */
+TT_API tt_status tt_moe_begin(tt_moe *moe, int handle, int64_t layer, int64_t T, const float *x,
+                              tt_status mine);
 TT_API tt_status tt_moe_end(tt_moe *moe, int handle, int other, float *y);
 
 /* Rows that reached this rank's slots since create: count[L][n local slots]; for statistics. */
 TT_API const uint64_t *tt_moe_load_counts(const tt_moe *moe, int64_t *n_slots_out);
-/* Experts of this rank's slots that had rows, summed over layers and steps, each counted once a step; on ranks of another column part than the
- * first 0. */
+/* Experts of this rank's slots that had rows, summed over layers and steps, each counted once a
+ * step; on ranks of another column part than the first 0. */
 TT_API uint64_t tt_moe_experts_touched(const tt_moe *moe);
 /* Weight bytes read by router, experts, shared and dense FFN products since create. */
 TT_API uint64_t tt_moe_bytes_read(const tt_moe *moe);

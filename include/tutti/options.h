@@ -1,8 +1,8 @@
 /* options.h - command line options from tables, each with an environment twin.
  *
- * A table row names an option once; from it come the flag (--name VALUE or --name=VALUE), the variable
- * (TUTTI_NAME, dashes as underscores; a SWITCH has none), the help text and the listing in `tutti info`. The command line wins over
- * the environment, the environment over the default.
+ * A table row names an option once; from it come the flag (--name VALUE or --name=VALUE), the
+ * variable (TUTTI_NAME, dashes as underscores; a SWITCH has none), the help text and the listing in
+ * `tutti info`. The command line wins over the environment, the environment over the default.
  * Threads: set-up only. MPI: none. */
 #ifndef TUTTI_OPTIONS_H
 #define TUTTI_OPTIONS_H
@@ -18,7 +18,8 @@ typedef enum tt_option_type {
     TT_OPTION_INT,    /* int64_t within [min, max] */
     TT_OPTION_FLOAT,  /* double within [min, max]; NaN is refused */
     TT_OPTION_BYTES,  /* int64_t; K, M, G, T are powers of 1024: "16G" */
-    TT_OPTION_STRING, /* const char * into argv or the environment; NULL when absent and no default */
+    TT_OPTION_STRING, /* const char * into argv or the environment; NULL when absent and no
+                       * default */
     TT_OPTION_ENUM,   /* int: index into choices ("f32|bf16|int8") */
     TT_OPTION_LIST    /* tt_option_list: may be given several times */
 } tt_option_type;
@@ -42,12 +43,14 @@ typedef struct tt_option {
 } tt_option;
 
 /* Fills `values` from defaults, environment and argv[1..argc). Words that are no options go to
- * positional[0..*n_positional_out) (room for argc entries); "--" ends options. `tables` is a NULL-ended list of
- * arrays, each ended by a row with name NULL.
- * Errors: TT_ERR_USAGE naming the option and, for unknown ones, the nearest known name if one is near. */
+ * positional[0..*n_positional_out) (room for argc entries); "--" ends options. `tables` is a
+ * NULL-ended list of arrays, each ended by a row with name NULL.
+ * Errors: TT_ERR_USAGE naming the option and, for unknown ones, the nearest known name if one is
+ * near. */
 TT_API tt_status tt_options_parse(const tt_option *const *tables, void *values, int argc,
                                   char **argv, const char **positional, int *n_positional_out);
-/* True if the option was given on the command line or in the environment in the last parse of `values`. */
+/* True if the option was given on the command line or in the environment in the last parse of
+ * `values`. */
 TT_API bool tt_options_is_set(const void *values, const char *name);
 /* Prints aligned help lines of one table. */
 TT_API void tt_options_help(const tt_option *table, FILE *out);

@@ -11,7 +11,8 @@
 #include <stddef.h>
 #include "tutti/compiler.h"
 
-/* 0 is success; more negative is worse, so that MPI_MIN finds the worst. Ranges say what is lost. */
+/* 0 is success; more negative is worse, so that MPI_MIN finds the worst. Ranges say what is
+ * lost. */
 typedef enum tt_status {
     TT_OK = 0,
     /* lost: the call */
@@ -23,8 +24,8 @@ typedef enum tt_status {
     TT_ERR_REQUEST = -20, /* a request that cannot be served, as a prompt above the context */
     TT_ERR_NUMERIC = -21, /* NaN where a number must be */
     /* lost: the model or input */
-    TT_ERR_FILE = -30, /* a bad or missing model or input file; exit code 3 */
-    TT_ERR_IO = -31,   /* the operating system refused a read or write */
+    TT_ERR_FILE = -30,  /* a bad or missing model or input file; exit code 3 */
+    TT_ERR_IO = -31,    /* the operating system refused a read or write */
     TT_ERR_NOMEM = -32, /* an allocation failed */
     TT_ERR_FIT = -33,   /* known before loading: it cannot fit in this memory; exit code 3 */
     /* lost: the step */

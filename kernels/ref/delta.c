@@ -1,4 +1,5 @@
-/* delta.c - the gated delta net: the short convolution in front of it, and the recurrence on some columns of a head's state. */
+/* delta.c - the gated delta net: the short convolution in front of it, and the recurrence on some
+ * columns of a head's state. */
 #include "ttk_math.h"
 #include "ttk_versions.h"
 

@@ -1,5 +1,5 @@
-/* gemm_quant.c - product of f32 rows with packed quantised weights: a chain of fmaf per group, and a
- * chain over the groups. */
+/* gemm_quant.c - product of f32 rows with packed quantised weights: a chain of fmaf per group, and
+ * a chain over the groups. */
 #include "ttk_versions.h"
 #include "ttk_math.h"
 #include "ttk_quant.h"

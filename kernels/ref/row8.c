@@ -5,14 +5,15 @@
 #include <string.h>
 
 enum {
-    E4M3_MOST = 0x7e,     /* the code of 448 */
+    E4M3_MOST = 0x7e, /* the code of 448 */
     E4M3_MOST_EXPONENT = 8,
-    E4M3_LOST_BITS = 20,  /* of a float's 23 fraction bits */
+    E4M3_LOST_BITS = 20, /* of a float's 23 fraction bits */
     E8M0_BIAS = 127,
     E8M0_NAN = 255
 };
 #define E4M3_LEAST_NORMAL 0x1p-6f
-#define E4M3_DENORMAL_STEP_SHIFT 0x1p14f /* added to a float, it leaves a multiple of 2^-9 in the lowest bits */
+/* Added to a float, it leaves a multiple of 2^-9 in the lowest bits. */
+#define E4M3_DENORMAL_STEP_SHIFT 0x1p14f
 
 /* The largest magnitude; NaN if any element is not finite. */
 static float largest_of(const float *x, int64_t n)
@@ -49,10 +50,12 @@ static unsigned char e4m3_of(float v)
     const float size = fabsf(v);
     uint32_t code;
     if (size < E4M3_LEAST_NORMAL) {
-        code = ttk_bits_of_f32(size + E4M3_DENORMAL_STEP_SHIFT) - ttk_bits_of_f32(E4M3_DENORMAL_STEP_SHIFT);
+        code = ttk_bits_of_f32(size + E4M3_DENORMAL_STEP_SHIFT) -
+               ttk_bits_of_f32(E4M3_DENORMAL_STEP_SHIFT);
     } else {
         const uint32_t bits = ttk_bits_of_f32(size);
-        const uint32_t half_less = (1u << (E4M3_LOST_BITS - 1)) - 1, is_odd = bits >> E4M3_LOST_BITS & 1;
+        const uint32_t half_less = (1u << (E4M3_LOST_BITS - 1)) - 1,
+                       is_odd = bits >> E4M3_LOST_BITS & 1;
         code = ((bits + half_less + is_odd) >> E4M3_LOST_BITS) - ((E8M0_BIAS - 7) << 3);
         code = code < E4M3_MOST ? code : E4M3_MOST;
     }
@@ -67,7 +70,8 @@ static unsigned char round_fp8(unsigned char *code, const float *x, int64_t n)
     if (!(largest >= TTK_ACT8_LEAST)) {
         return largest < TTK_ACT8_LEAST ? 0 : E8M0_NAN;
     }
-    const uint32_t scale = (ttk_bits_of_f32(largest) >> TTK_F32_MANTISSA_BITS) - E4M3_MOST_EXPONENT; /* with its bias */
+    /* with its bias */
+    const uint32_t scale = (ttk_bits_of_f32(largest) >> TTK_F32_MANTISSA_BITS) - E4M3_MOST_EXPONENT;
     const float inverse = ttk_f32_of_bits((2 * E8M0_BIAS - scale) << TTK_F32_MANTISSA_BITS);
     for (int64_t i = 0; i < n; i++) {
         code[i] = e4m3_of(x[i] * inverse);

@@ -1,5 +1,6 @@
-/* act8_avx512.h - what the AVX-512 versions of products with int8 rows share: a panel goes through in blocks of segments, whose scales and codes are
- * made ready once for all rows. Codes become bytes in quads of k, unsigned (with their bias) or signed, whichever the ISA's products take. */
+/* act8_avx512.h - what the AVX-512 versions of products with int8 rows share: a panel goes through
+ * in blocks of segments, whose scales and codes are made ready once for all rows. Codes become
+ * bytes in quads of k, unsigned (with their bias) or signed, whichever the ISA's products take. */
 #ifndef TUTTI_TTK_ACT8_AVX512_H
 #define TUTTI_TTK_ACT8_AVX512_H
 #include "quant_avx512.h"
@@ -7,10 +8,12 @@
 
 enum {
     GROUP_ROWS = 64, /* rows whose sums wait together: 8 KiB */
-    FILL_ROWS = 1    /* memory must be asked all the time: while a block is made ready, for about as much as while so many rows go through it */
+    FILL_ROWS = 1    /* memory must be asked all the time: while a block is made ready, for about
+                      * as much as while so many rows go through it */
 };
 
-/* Bytes of a segment to be fetched ahead while a block is made ready for M rows; the rest while they go through it. */
+/* Bytes of a segment to be fetched ahead while a block is made ready for M rows; the rest while
+ * they go through it. */
 static inline size_t fill_bytes(const job *w, int64_t M)
 {
     return w->segment_bytes * FILL_ROWS / (size_t)(FILL_ROWS + (M < GROUP_ROWS ? M : GROUP_ROWS));
@@ -47,7 +50,8 @@ TTK_INLINE bool are_bytes(bool is_signed, ttk_dtype code)
 }
 
 /* Bytes of the codes, while some of what comes next is fetched. */
-TTK_INLINE void fill_code(ttk_dtype code, bool is_signed, const job *w, const block_places *at, size_t ahead, block *b)
+TTK_INLINE void fill_code(ttk_dtype code, bool is_signed, const job *w, const block_places *at,
+                          size_t ahead, block *b)
 {
     for (int s = 0; s < b->n; s++) {
         fetch(b->ahead[s], ahead);
@@ -55,12 +59,14 @@ TTK_INLINE void fill_code(ttk_dtype code, bool is_signed, const job *w, const bl
         const int64_t n_k = s + 1 < b->n ? w->segment : at->last_n_k;
         if (!are_bytes(is_signed, code) || n_k < w->segment) {
             b->codes[s] = b->bytes[s];
-            unpack_code(code, is_signed ? WAY_WHOLE : WAY_ZERO, b->bytes[s], at->codes[s], n_k, w->segment);
+            unpack_code(code, is_signed ? WAY_WHOLE : WAY_ZERO, b->bytes[s], at->codes[s], n_k,
+                        w->segment);
         }
     }
 }
 
-TTK_INLINE void fill_codes(bool is_signed, const job *w, const block_places *at, size_t ahead, block *b)
+TTK_INLINE void fill_codes(bool is_signed, const job *w, const block_places *at, size_t ahead,
+                           block *b)
 {
     switch (w->format->code) {
     case TTK_I8:

@@ -1,10 +1,13 @@
-/* act8_blocks.h - what the x86 versions of products with int8 rows share: a panel goes through in blocks of segments, whose scales, shifts and, if
- * wanted, bytes of codes are made ready once for all rows. Included after the ISA's quant header, which supplies group_factors and store_quad. */
+/* act8_blocks.h - what the x86 versions of products with int8 rows share: a panel goes through in
+ * blocks of segments, whose scales, shifts and, if wanted, bytes of codes are made ready once for
+ * all rows. Included after the ISA's quant header, which supplies group_factors and store_quad. */
 #ifndef TUTTI_TTK_ACT8_BLOCKS_H
 #define TUTTI_TTK_ACT8_BLOCKS_H
 #include "ttk_act8.h"
 
-enum { BLOCK_SEGMENTS = 8 /* of 32 inputs: as bytes 8 KiB, which stay in the L1 cache for all tiles */ };
+enum {
+    BLOCK_SEGMENTS = 8 /* of 32 inputs: as bytes 8 KiB, which stay in the L1 cache for all tiles */
+};
 
 /* What the columns of a segment add besides the product of codes. */
 typedef enum act8_kind { KIND_PLAIN, KIND_ZERO, KIND_OFFSET } act8_kind;
@@ -12,10 +15,12 @@ typedef enum act8_kind { KIND_PLAIN, KIND_ZERO, KIND_OFFSET } act8_kind;
 /* Some segments of a panel. */
 typedef struct block {
     float scale[BLOCK_SEGMENTS][TTK_PANEL];
-    float shift[BLOCK_SEGMENTS][TTK_PANEL]; /* offsets; or zeros, to be taken off the codes */
-    const unsigned char *codes[BLOCK_SEGMENTS]; /* where they lie; or bytes[s][segment / QUAD][TTK_PLANE_BYTES] that were made of them */
+    float shift[BLOCK_SEGMENTS][TTK_PANEL];     /* offsets; or zeros, to be taken off the codes */
+    const unsigned char *codes[BLOCK_SEGMENTS]; /* where they lie; or bytes[s][segment /
+                                                 * QUAD][TTK_PLANE_BYTES] that were made of them */
     const unsigned char *ahead[BLOCK_SEGMENTS]; /* what the next block reads for its segment s */
-    unsigned char bytes[BLOCK_SEGMENTS][TTK_ACT_GROUP * TTK_PANEL] __attribute__((aligned(TTK_LINE_BYTES)));
+    unsigned char bytes[BLOCK_SEGMENTS][TTK_ACT_GROUP * TTK_PANEL]
+        __attribute__((aligned(TTK_LINE_BYTES)));
     int64_t at; /* the first input */
     int n;      /* segments */
 } block;
@@ -23,9 +28,9 @@ typedef struct block {
 typedef struct job {
     const ttk_format *format;
     ttk_quant_shape shape;
-    int64_t segment;     /* inputs */
-    int64_t per_group;   /* segments */
-    size_t code_bytes;   /* of a segment */
+    int64_t segment;      /* inputs */
+    int64_t per_group;    /* segments */
+    size_t code_bytes;    /* of a segment */
     size_t segment_bytes; /* of a panel, with its part of the scales */
     const unsigned char *rows;
     size_t stride;
@@ -33,16 +38,23 @@ typedef struct job {
 
 static inline job job_of(const ttk_format *format, const void *rows, size_t stride, int64_t K)
 {
-    job w = {.format = format, .shape = ttk_quant_shape_of(format, K), .segment = ttk_act8_segment(format, K), .rows = rows, .stride = stride};
+    job w = {.format = format,
+             .shape = ttk_quant_shape_of(format, K),
+             .segment = ttk_act8_segment(format, K),
+             .rows = rows,
+             .stride = stride};
     w.per_group = (w.shape.group + w.segment - 1) / w.segment;
     w.code_bytes = ttk_quant_code_bytes(format->code, w.segment);
-    w.segment_bytes = K > 0 ? w.code_bytes + w.shape.header / (size_t)(w.shape.run * w.per_group) : 0;
+    w.segment_bytes =
+        K > 0 ? w.code_bytes + w.shape.header / (size_t)(w.shape.run * w.per_group) : 0;
     return w;
 }
 
 static inline act8_kind act8_kind_of(const ttk_format *format)
 {
-    return format->shift == TTK_SHIFT_OFFSET ? KIND_OFFSET : format->shift == TTK_SHIFT_ZERO ? KIND_ZERO : KIND_PLAIN;
+    return format->shift == TTK_SHIFT_OFFSET ? KIND_OFFSET
+           : format->shift == TTK_SHIFT_ZERO ? KIND_ZERO
+                                             : KIND_PLAIN;
 }
 
 /* The number of the segment that begins with input `at`. */
@@ -53,11 +65,11 @@ TTK_INLINE int64_t segment_at(const job *w, int64_t at)
 
 /* The walk over the segments of a panel: what lies where for the next one. */
 typedef struct walk {
-    const unsigned char *run;   /* where its run begins */
+    const unsigned char *run; /* where its run begins */
     const unsigned char *scale, *codes;
-    int64_t in_group, in_run;   /* its number in its group, and that of the group in its run */
-    int64_t at;                 /* its first input */
-    int64_t groups_left;        /* from its run on */
+    int64_t in_group, in_run; /* its number in its group, and that of the group in its run */
+    int64_t at;               /* its first input */
+    int64_t groups_left;      /* from its run on */
 } walk;
 
 /* The run that begins there. */
@@ -65,7 +77,8 @@ static inline void walk_into(const job *w, walk *to, const unsigned char *run)
 {
     to->run = run;
     to->scale = run + w->shape.super;
-    to->codes = run + (to->groups_left < w->shape.run ? ttk_quant_header(&w->shape, to->groups_left) : w->shape.header);
+    to->codes = run + (to->groups_left < w->shape.run ? ttk_quant_header(&w->shape, to->groups_left)
+                                                      : w->shape.header);
     to->in_group = to->in_run = 0;
 }
 
@@ -147,7 +160,8 @@ static void fill_factors(const job *w, const block_places *at, block *b)
 }
 
 /* to[segment / QUAD][TTK_PLANE_BYTES] of n_k inputs; the rest is 0. */
-TTK_INLINE void unpack_code(ttk_dtype code, way w, unsigned char *to, const unsigned char *codes, int64_t n_k, int64_t segment)
+TTK_INLINE void unpack_code(ttk_dtype code, way w, unsigned char *to, const unsigned char *codes,
+                            int64_t n_k, int64_t segment)
 {
     const int unit = (int)ttk_quant_unit(code);
     const int64_t unit_bytes = (int64_t)ttk_quant_code_bytes(code, unit);

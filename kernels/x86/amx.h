@@ -1,5 +1,6 @@
-/* amx.h - tiles: 8 registers of up to 16 rows by 64 bytes, which need their shape set on the thread that uses them.
- * As assembly, since compilers' own intrinsics do not all say that a tile load reads memory. */
+/* amx.h - tiles: 8 registers of up to 16 rows by 64 bytes, which need their shape set on the thread
+ * that uses them. As assembly, since compilers' own intrinsics do not all say that a tile load
+ * reads memory. */
 #ifndef TUTTI_TTK_AMX_H
 #define TUTTI_TTK_AMX_H
 #include <stdint.h>
@@ -31,12 +32,19 @@ static inline void amx_end(void)
 }
 
 #define AMX_ZERO(tile) __asm__ volatile("tilezero %%tmm" #tile : :)
-#define AMX_LOAD(tile, from, stride) \
-    __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #tile : : "r"(from), "r"((int64_t)(stride)) : "memory")
-#define AMX_STORE(tile, to, stride) \
-    __asm__ volatile("tilestored %%tmm" #tile ", (%0,%1,1)" : : "r"(to), "r"((int64_t)(stride)) : "memory")
+#define AMX_LOAD(tile, from, stride)                                                               \
+    __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #tile                                            \
+                     :                                                                             \
+                     : "r"(from), "r"((int64_t)(stride))                                           \
+                     : "memory")
+#define AMX_STORE(tile, to, stride)                                                                \
+    __asm__ volatile("tilestored %%tmm" #tile ", (%0,%1,1)"                                        \
+                     :                                                                             \
+                     : "r"(to), "r"((int64_t)(stride))                                             \
+                     : "memory")
 /* sums += a b: rows of a by columns of 4 (2) numbers of b. */
 #define AMX_DOT_I8(sums, a, b) __asm__ volatile("tdpbssd %%tmm" #b ", %%tmm" #a ", %%tmm" #sums : :)
-#define AMX_DOT_BF16(sums, a, b) __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #sums : :)
+#define AMX_DOT_BF16(sums, a, b)                                                                   \
+    __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #sums : :)
 
 #endif

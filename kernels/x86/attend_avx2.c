@@ -1,11 +1,11 @@
 /* attend_avx2.c - attention of query rows over paged keys and values, 8 floats at a time. Keys and
  * values are widened in registers, by units that do not multiply. Scores: tiles of 3 queries by 2
- * keys (12 registers of sums), the sums of 8 keys ended together. Values: tiles of up to 6 queries by
- * 16 elements, or 3 by 32.
+ * keys (12 registers of sums), the sums of 8 keys ended together. Values: tiles of up to 6 queries
+ * by 16 elements, or 3 by 32.
  *
- * 16 bf16 are widened to those in even and in odd places. Sums of products do not mind, if the other
- * factor lies in that order and the tree that ends them is the same; values are put back in order
- * when their block is done. */
+ * 16 bf16 are widened to those in even and in odd places. Sums of products do not mind, if the
+ * other factor lies in that order and the tree that ends them is the same; values are put back in
+ * order when their block is done. */
 #include "vec_avx2.h"
 #include "attend_blocks.h"
 
@@ -16,10 +16,12 @@ enum {
     TILE_KEYS = 2,
     VALUE_QUERIES = 6, /* 12 sums + 2 values + 1 factor of 16 registers */
     HALF_CELLS = TTK_KEY_GROUP * VEC,
-    GROUP_CELLS = 2 * HALF_CELLS /* sums of one query with a group of keys: the first half of the lanes, or of both; the second */
+    GROUP_CELLS = 2 * HALF_CELLS /* sums of one query with a group of keys: the first half of the
+                                  * lanes, or of both; the second */
 };
 
-/* Keeps the compiler from loading a number again for each product that takes it: loads are as scarce as products. */
+/* Keeps the compiler from loading a number again for each product that takes it: loads are as
+ * scarce as products. */
 #define KEEP(vec) __asm__("" : "+x"(vec))
 /* And from keeping what it would have to spill: what lies there is loaded again. */
 #define FORGET(pointer) __asm__("" : "+r"(pointer))
@@ -81,7 +83,7 @@ static void order_query(float *q, int64_t n, ttk_dtype key_type)
     }
     for (int64_t i = 0; i < n; i += PAIR) {
         __m256 low = _mm256_load_ps(q + i), high = _mm256_load_ps(q + i + VEC);
-        __m256 first = _mm256_permute2f128_ps(low, high, 0x20); /* 0-3 | 8-11 */
+        __m256 first = _mm256_permute2f128_ps(low, high, 0x20);  /* 0-3 | 8-11 */
         __m256 second = _mm256_permute2f128_ps(low, high, 0x31); /* 4-7 | 12-15 */
         _mm256_store_ps(q + i, _mm256_shuffle_ps(first, second, 0x88));
         _mm256_store_ps(q + i + VEC, _mm256_shuffle_ps(first, second, 0xdd));
@@ -92,7 +94,8 @@ static void order_query(float *q, int64_t n, ttk_dtype key_type)
 TTK_INLINE void put_in_order(ttk_dtype type, __m256 *pair)
 {
     if (type == TTK_BF16) {
-        __m256 low = _mm256_unpacklo_ps(pair[0], pair[1]), high = _mm256_unpackhi_ps(pair[0], pair[1]);
+        __m256 low = _mm256_unpacklo_ps(pair[0], pair[1]),
+               high = _mm256_unpackhi_ps(pair[0], pair[1]);
         pair[0] = _mm256_permute2f128_ps(low, high, 0x20);
         pair[1] = _mm256_permute2f128_ps(low, high, 0x31);
     }
@@ -100,8 +103,8 @@ TTK_INLINE void put_in_order(ttk_dtype type, __m256 *pair)
 
 /* ---- scores ---- */
 
-/* cells[query * GROUP_CELLS + key * VEC]: the 16 lanes of each q . k, those 8 apart added; of bf16 lanes in even places, and HALF_CELLS behind them
- * those in odd. n in whole lanes. */
+/* cells[query * GROUP_CELLS + key * VEC]: the 16 lanes of each q . k, those 8 apart added; of bf16
+ * lanes in even places, and HALF_CELLS behind them those in odd. n in whole lanes. */
 TTK_INLINE void dot_tile(ttk_dtype type, float *cells, const float *q, int64_t ldq,
                          const void *const *keys, int n_queries, int n_keys, int64_t n)
 {
@@ -180,7 +183,8 @@ TTK_INLINE __m256 end_half(const float *cells)
                          _mm256_shuffle_ps(two[0], two[1], 0xdd));
 }
 
-/* Lanes in even places meet each other first: 8 apart in the tree is 4 apart in that half, and the two halves are lanes 0 and 1 at last. */
+/* Lanes in even places meet each other first: 8 apart in the tree is 4 apart in that half, and the
+ * two halves are lanes 0 and 1 at last. */
 TTK_INLINE __m256 end_sums(ttk_dtype type, const float *cells)
 {
     __m256 s = end_half(cells);
@@ -210,7 +214,8 @@ TTK_INLINE void tile_scores(ttk_dtype type, const attend_job *job, int64_t i, in
     if (tail_scales) {
         const void *key_tails[TTK_KEY_GROUP];
         for (int j = 0; j < TTK_KEY_GROUP; j++) {
-            key_tails[j] = (const char *)keys[j] + job->n_main * (int64_t)(type == TTK_I8 ? 1 : sizeof(float));
+            key_tails[j] =
+                (const char *)keys[j] + job->n_main * (int64_t)(type == TTK_I8 ? 1 : sizeof(float));
         }
         group_sums(type, job, tails, q + job->n_main, key_tails, n_queries, job->n_tail);
     }
@@ -220,7 +225,8 @@ TTK_INLINE void tile_scores(ttk_dtype type, const attend_job *job, int64_t i, in
             s = _mm256_mul_ps(s, _mm256_loadu_ps(scales));
         }
         if (tail_scales) {
-            s = _mm256_fmadd_ps(end_sums(type, tails + h * GROUP_CELLS), _mm256_loadu_ps(tail_scales), s);
+            s = _mm256_fmadd_ps(end_sums(type, tails + h * GROUP_CELLS),
+                                _mm256_loadu_ps(tail_scales), s);
         }
         _mm256_store_ps(w->p + (i + h) * TTK_BLOCK + slot, _mm256_mul_ps(s, scale));
     }
@@ -295,7 +301,8 @@ static float exponentials(float *p, int64_t begin, int64_t end, const float *val
 
 /* ---- values ---- */
 
-/* Values and weights of a tile of queries: elements [column, column + n_pairs * PAIR) of a chunk. */
+/* Values and weights of a tile of queries: elements [column, column + n_pairs * PAIR) of a
+ * chunk. */
 typedef struct value_job {
     const attend_job *job;
     float *to;
@@ -327,8 +334,10 @@ TTK_INLINE void chain(ttk_dtype type, float *cells, const float *p, int64_t begi
     }
 }
 
-/* The chains of n_queries queries from query `at` on: what all of them see together, before and after that each alone. */
-TTK_INLINE void value_tile(ttk_dtype type, const value_job *v, int64_t at, int n_queries, int n_pairs)
+/* The chains of n_queries queries from query `at` on: what all of them see together, before and
+ * after that each alone. */
+TTK_INLINE void value_tile(ttk_dtype type, const value_job *v, int64_t at, int n_queries,
+                           int n_pairs)
 {
     enum { LD = CHUNK_PAIRS * PAIR };
     _Alignas(32) float cells[VALUE_QUERIES * LD];
@@ -347,7 +356,8 @@ TTK_INLINE void value_tile(ttk_dtype type, const value_job *v, int64_t at, int n
     if (begin[0] < all_begin) {
         for (int h = 0; h < n_queries; h++) {
             memset(cells + h * LD, 0, LD * sizeof(float));
-            chain(type, cells + h * LD, p + h * TTK_BLOCK, begin[h], end[h] < all_begin ? end[h] : all_begin, v, n_pairs);
+            chain(type, cells + h * LD, p + h * TTK_BLOCK, begin[h],
+                  end[h] < all_begin ? end[h] : all_begin, v, n_pairs);
         }
         TTK_UNROLL
         for (int i = 0; i < n_queries * n_vecs; i++) {

@@ -1,6 +1,6 @@
-/* attend_avx512.c - attention of query rows over paged keys and values, 16 floats at a time. Scores:
- * tiles of 4 queries by 4 keys (16 registers of sums). Values: a chunk of 32 elements of all
- * positions at a time, tiles of 8 queries by 2 registers. */
+/* attend_avx512.c - attention of query rows over paged keys and values, 16 floats at a time.
+ * Scores: tiles of 4 queries by 4 keys (16 registers of sums). Values: a chunk of 32 elements of
+ * all positions at a time, tiles of 8 queries by 2 registers. */
 #include "vec_avx512.h"
 #include "attend_blocks.h"
 
@@ -173,7 +173,8 @@ TTK_INLINE void chain(__m512 *o, const float *p, int64_t begin, int64_t end,
         __m512 factor = _mm512_set1_ps(p[j]);
         TTK_UNROLL
         for (int i = 0; i < CHUNK_VECS; i++) {
-            sum[i] = _mm512_fmadd_ps(factor, _mm512_loadu_ps((const float *)values[j] + i * VEC), sum[i]);
+            sum[i] = _mm512_fmadd_ps(factor, _mm512_loadu_ps((const float *)values[j] + i * VEC),
+                                     sum[i]);
         }
     }
     TTK_UNROLL
@@ -182,7 +183,8 @@ TTK_INLINE void chain(__m512 *o, const float *p, int64_t begin, int64_t end,
     }
 }
 
-/* The chains of n_queries queries: what all of them see together, before and after that each alone. */
+/* The chains of n_queries queries: what all of them see together, before and after that each
+ * alone. */
 TTK_INLINE void value_tile(const attend_job *job, int64_t at, int n_queries, float *to, int64_t ldo,
                            const void *const *values)
 {
@@ -280,8 +282,7 @@ static void divide_row(float *out, const float *O, int64_t n, float sum)
     const __m512 s = _mm512_set1_ps(sum);
     for (int64_t i = 0; i < n; i += VEC) {
         __mmask16 mask = vec_mask(n - i);
-        _mm512_mask_storeu_ps(out + i, mask,
-                              _mm512_div_ps(_mm512_maskz_loadu_ps(mask, O + i), s));
+        _mm512_mask_storeu_ps(out + i, mask, _mm512_div_ps(_mm512_maskz_loadu_ps(mask, O + i), s));
     }
 }
 

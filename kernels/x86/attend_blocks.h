@@ -1,55 +1,67 @@
-/* attend_blocks.h - the outer loops of attention: blocks of 64 positions, and within each the scores, the softmax and the values of all queries
- * (rows times heads) of the call, so that a key or value is read from memory once for all of them. Included by one file per ISA, after its vec_*.h,
- * which then supplies what works on registers: see the list of declarations. */
+/* attend_blocks.h - the outer loops of attention: blocks of 64 positions, and within each the
+ * scores, the softmax and the values of all queries (rows times heads) of the call, so that a key
+ * or value is read from memory once for all of them. Included by one file per ISA, after its
+ * vec_*.h, which then supplies what works on registers: see the list of declarations. */
 #ifndef TUTTI_TTK_ATTEND_BLOCKS_H
 #define TUTTI_TTK_ATTEND_BLOCKS_H
 #include "ttk_versions.h"
 
-enum { ATTEND_TILE = 4 }; /* queries, about: files below ask for lines ahead once or twice for so many */
+enum {
+    ATTEND_TILE = 4
+}; /* queries, about: files below ask for lines ahead once or twice for so
+    * many */
 
-/* Lines of keys or values to be asked for ahead of their use, a few at a time: more than the core keeps track of at once would hold it up. */
+/* Lines of keys or values to be asked for ahead of their use, a few at a time: more than the core
+ * keeps track of at once would hold it up. */
 typedef struct attend_ahead {
     int64_t position, end; /* of tokens */
     int64_t offset, stride, bytes;
-    int64_t at;            /* the next byte of position's */
-    int64_t n_lines;       /* at a time */
+    int64_t at;      /* the next byte of position's */
+    int64_t n_lines; /* at a time */
 } attend_ahead;
 
 typedef struct attend_job {
     const ttk_attend_args *args;
     ttk_attend_work w;
-    int64_t n_main, n_tail; /* elements of a key copy: without its tail, and the tail, both filled up */
+    int64_t n_main, n_tail; /* elements of a key copy: without its tail, and the tail, both
+                             * filled up */
     int64_t ldp;            /* floats from part to part */
     bool copies_keys;
-    ttk_dtype key_type;     /* of what group_scores gets: keys as they lie in memory, or copies as f32 */
-    bool is_latent;         /* values lie within keys */
+    ttk_dtype key_type; /* of what group_scores gets: keys as they lie in memory, or copies
+                         * as f32 */
+    bool is_latent;     /* values lie within keys */
     attend_ahead *ahead;
 } attend_job;
 
 /* A block, and what its queries see of it together. */
 typedef struct attend_block {
-    int64_t start;                    /* absolute position of its first slot */
-    int64_t begin, end;               /* slots [begin, end) of [0, TTK_BLOCK) */
-    int64_t query_begin, query_end;   /* queries that see any of it */
+    int64_t start;                  /* absolute position of its first slot */
+    int64_t begin, end;             /* slots [begin, end) of [0, TTK_BLOCK) */
+    int64_t query_begin, query_end; /* queries that see any of it */
 } attend_block;
 
 /* ---- of the ISA's file ---- */
 
 /* to[n] = from as float; n need not be whole vectors. */
 static void widen(float *to, const void *from, ttk_dtype type, int64_t n);
-/* Whether keys and values of a type are taken as they lie in memory, where they are whole lanes and chunks. */
+/* Whether keys and values of a type are taken as they lie in memory, where they are whole lanes and
+ * chunks. */
 static bool takes_in_place(ttk_dtype type);
 /* Puts a query's n elements, whole lanes, in the order in which keys of key_type meet them. */
 static void order_query(float *q, int64_t n, ttk_dtype key_type);
-/* p[query][slot..slot + TTK_KEY_GROUP) of the queries [begin, end): scores of as many keys of key_type; scales are those of the keys and of their
- * tails, or NULL. A tail begins n_main elements behind its key. */
-static void group_scores(const attend_job *job, int64_t begin, int64_t end, int64_t slot, const void *const *keys, const float *scales,
-                         const float *tail_scales);
-/* Turns the scores p[TTK_BLOCK], of which [begin, end) count, into exponentials, times the value's scales where there are any; returns the sum of
- * the exponentials and the maximum. */
-static float exponentials(float *p, int64_t begin, int64_t end, const float *value_scales, float *max_out);
-/* o[TTK_VALUE_CHUNK] of the queries [begin, end), merged into or stored at to + query * ldo; values[slot] are of type. */
-static void chunk_values(const attend_job *job, int64_t begin, int64_t end, float *to, int64_t ldo, const void *const *values, ttk_dtype type);
+/* p[query][slot..slot + TTK_KEY_GROUP) of the queries [begin, end): scores of as many keys of
+ * key_type; scales are those of the keys and of their tails, or NULL. A tail begins n_main elements
+ * behind its key. */
+static void group_scores(const attend_job *job, int64_t begin, int64_t end, int64_t slot,
+                         const void *const *keys, const float *scales, const float *tail_scales);
+/* Turns the scores p[TTK_BLOCK], of which [begin, end) count, into exponentials, times the value's
+ * scales where there are any; returns the sum of the exponentials and the maximum. */
+static float exponentials(float *p, int64_t begin, int64_t end, const float *value_scales,
+                          float *max_out);
+/* o[TTK_VALUE_CHUNK] of the queries [begin, end), merged into or stored at to + query * ldo;
+ * values[slot] are of type. */
+static void chunk_values(const attend_job *job, int64_t begin, int64_t end, float *to, int64_t ldo,
+                         const void *const *values, ttk_dtype type);
 /* O[n] = fmaf(O, old_scale, o * new_scale), out[n] = O / sum; n as it comes. */
 static void merge_row(float *O, const float *o, int64_t n, float old_scale, float new_scale);
 static void scale_row(float *O, int64_t n, float old_scale, float addend);
@@ -57,23 +69,29 @@ static void divide_row(float *out, const float *O, int64_t n, float sum);
 
 /* ---- keys and values in memory ---- */
 
-static inline const char *attend_element(const ttk_attend_args *args, int64_t position, int64_t offset, int64_t stride)
+static inline const char *attend_element(const ttk_attend_args *args, int64_t position,
+                                         int64_t offset, int64_t stride)
 {
     const char *page = args->pages[position / TTK_PAGE];
     int64_t at = offset + position % TTK_PAGE * stride;
-    return page + at * (int64_t)(args->kv_type == TTK_F32 ? sizeof(float) : args->kv_type == TTK_BF16 ? sizeof(ttk_bf16) : 1);
+    return page + at * (int64_t)(args->kv_type == TTK_F32    ? sizeof(float)
+                                 : args->kv_type == TTK_BF16 ? sizeof(ttk_bf16)
+                                                             : 1);
 }
 
-static inline const float *attend_scales(const ttk_attend_args *args, int64_t position, int64_t offset)
+static inline const float *attend_scales(const ttk_attend_args *args, int64_t position,
+                                         int64_t offset)
 {
-    return (const float *)(const void *)((const char *)args->pages[position / TTK_PAGE] + offset) + position % TTK_PAGE;
+    return (const float *)(const void *)((const char *)args->pages[position / TTK_PAGE] + offset) +
+           position % TTK_PAGE;
 }
 
 enum { ATTEND_LINE = 64 }; /* bytes of a cache line */
 
-/* Begins with n elements of positions [begin, end), none beyond the last one seen, to be asked for in n_times: pages lie anywhere, so the hardware
- * does not foresee them. */
-static inline void attend_fetch(const attend_job *job, int64_t begin, int64_t end, int64_t offset, int64_t stride, int64_t n, int64_t n_times)
+/* Begins with n elements of positions [begin, end), none beyond the last one seen, to be asked for
+ * in n_times: pages lie anywhere, so the hardware does not foresee them. */
+static inline void attend_fetch(const attend_job *job, int64_t begin, int64_t end, int64_t offset,
+                                int64_t stride, int64_t n, int64_t n_times)
 {
     const ttk_attend_args *args = job->args;
     attend_ahead *a = job->ahead;
@@ -93,7 +111,8 @@ static inline void attend_fetch_next(const attend_job *job, bool is_last)
 {
     attend_ahead *a = job->ahead;
     for (int64_t i = 0; (i < a->n_lines || is_last) && a->position < a->end; i++) {
-        _mm_prefetch(attend_element(job->args, a->position, a->offset, a->stride) + a->at, _MM_HINT_T0);
+        _mm_prefetch(attend_element(job->args, a->position, a->offset, a->stride) + a->at,
+                     _MM_HINT_T0);
         a->at += ATTEND_LINE;
         if (a->at >= a->bytes) {
             a->at = 0;
@@ -128,9 +147,11 @@ static void attend_scores(const attend_job *job, const attend_block *b)
     int64_t n_tiles = (b->query_end - b->query_begin + ATTEND_TILE - 1) / ATTEND_TILE;
     if (!job->is_latent) { /* faster than the scores go: all values are wanted soon after */
         int64_t n_groups = (b->end - b->begin + TTK_KEY_GROUP - 1) / TTK_KEY_GROUP;
-        attend_fetch(job, b->start + b->begin, b->start + b->end, args->v_offset, args->v_stride, args->Dv, 2 * n_groups * n_tiles);
+        attend_fetch(job, b->start + b->begin, b->start + b->end, args->v_offset, args->v_stride,
+                     args->Dv, 2 * n_groups * n_tiles);
     }
-    for (int64_t slot = b->begin / TTK_KEY_GROUP * TTK_KEY_GROUP; slot < b->end; slot += TTK_KEY_GROUP) {
+    for (int64_t slot = b->begin / TTK_KEY_GROUP * TTK_KEY_GROUP; slot < b->end;
+         slot += TTK_KEY_GROUP) {
         const void *keys[TTK_KEY_GROUP];
         int64_t begin = slot > b->begin ? slot : b->begin;
         int64_t end = slot + TTK_KEY_GROUP < b->end ? slot + TTK_KEY_GROUP : b->end;
@@ -143,12 +164,15 @@ static void attend_scores(const attend_job *job, const attend_block *b)
             }
         }
         for (int64_t j = 0; j < TTK_KEY_GROUP; j++) { /* slots that nobody sees: any key */
-            keys[j] = slot + j < begin ? keys[begin - slot] : slot + j < end ? keys[j] : keys[end - 1 - slot];
+            keys[j] = slot + j < begin ? keys[begin - slot]
+                      : slot + j < end ? keys[j]
+                                       : keys[end - 1 - slot];
         }
         const float *scales = NULL, *tail_scales = NULL;
         if (args->kv_type == TTK_I8) { /* a group lies in one page */
             scales = attend_scales(args, b->start + slot, args->k_scales);
-            tail_scales = job->n_tail > 0 ? attend_scales(args, b->start + slot, args->tail_scales) : NULL;
+            tail_scales =
+                job->n_tail > 0 ? attend_scales(args, b->start + slot, args->tail_scales) : NULL;
         }
         group_scores(job, b->query_begin, b->query_end, slot, keys, scales, tail_scales);
     }
@@ -157,8 +181,10 @@ static void attend_scores(const attend_job *job, const attend_block *b)
 
 /* ---- softmax ---- */
 
-/* Merges (m, l) into a query's state and leaves the factors with which its O and the block's o are merged. */
-static void attend_merge_state(float *max, float *sum, float m, float l, float *old_scale, float *new_scale)
+/* Merges (m, l) into a query's state and leaves the factors with which its O and the block's o are
+ * merged. */
+static void attend_merge_state(float *max, float *sum, float m, float l, float *old_scale,
+                               float *new_scale)
 {
     float merged = m > *max ? m : *max;
     *old_scale = ttk_math_exp(*max - merged);
@@ -174,7 +200,8 @@ static void attend_softmax(const attend_job *job, const attend_block *b, float *
     const float *value_scales = NULL;
     if (args->kv_type == TTK_I8) {
         for (int64_t slot = b->begin / TTK_PAGE * TTK_PAGE; slot < b->end; slot += TTK_PAGE) {
-            memcpy(w->value_scales + slot, attend_scales(args, b->start + slot, args->v_scales), TTK_PAGE * sizeof(float));
+            memcpy(w->value_scales + slot, attend_scales(args, b->start + slot, args->v_scales),
+                   TTK_PAGE * sizeof(float));
         }
         value_scales = w->value_scales;
     }
@@ -201,25 +228,30 @@ static void attend_values(const attend_job *job, const attend_block *b, float *p
     const ttk_attend_work *w = &job->w;
     float *to = parts ? parts : w->o;
     int64_t ldo = parts ? job->ldp : w->ldo, n_chunks = w->ldo / TTK_VALUE_CHUNK;
-    int64_t next = b->start + TTK_BLOCK, n_tiles = (b->query_end - b->query_begin + ATTEND_TILE - 1) / ATTEND_TILE;
-    attend_fetch(job, next, next + TTK_BLOCK, args->k_offset, args->k_stride, args->Dk, n_chunks * n_tiles);
+    int64_t next = b->start + TTK_BLOCK,
+            n_tiles = (b->query_end - b->query_begin + ATTEND_TILE - 1) / ATTEND_TILE;
+    attend_fetch(job, next, next + TTK_BLOCK, args->k_offset, args->k_stride, args->Dk,
+                 n_chunks * n_tiles);
     for (int64_t c = 0; c < n_chunks; c++) {
         const void *values[TTK_BLOCK];
         int64_t d = c * TTK_VALUE_CHUNK;
         int64_t n = args->Dv - d < TTK_VALUE_CHUNK ? args->Dv - d : TTK_VALUE_CHUNK;
         bool in_place = takes_in_place(args->kv_type) && n == TTK_VALUE_CHUNK;
         for (int64_t j = b->begin; j < b->end; j++) {
-            const char *value = attend_element(args, b->start + j, args->v_offset + d, args->v_stride);
+            const char *value =
+                attend_element(args, b->start + j, args->v_offset + d, args->v_stride);
             float *copy = w->values + j * TTK_VALUE_CHUNK;
             values[j] = in_place ? (const void *)value : copy;
             if (!in_place) {
                 widen(copy, value, args->kv_type, n);
-                for (int64_t i = n; i < TTK_VALUE_CHUNK; i++) { /* computed and never stored to out */
+                /* computed and never stored to out */
+                for (int64_t i = n; i < TTK_VALUE_CHUNK; i++) {
                     copy[i] = 0.0f;
                 }
             }
         }
-        chunk_values(job, b->query_begin, b->query_end, to + d, ldo, values, in_place ? args->kv_type : TTK_F32);
+        chunk_values(job, b->query_begin, b->query_end, to + d, ldo, values,
+                     in_place ? args->kv_type : TTK_F32);
     }
 }
 
@@ -283,7 +315,8 @@ static void attend_all(const ttk_attend_args *args)
     bool is_whole = job.n_main + job.n_tail == args->Dk;
     job.copies_keys = !is_whole || !takes_in_place(args->kv_type);
     job.key_type = job.copies_keys ? TTK_F32 : args->kv_type;
-    job.is_latent = args->v_offset >= args->k_offset && args->v_offset + args->Dv <= args->k_offset + args->Dk;
+    job.is_latent =
+        args->v_offset >= args->k_offset && args->v_offset + args->Dv <= args->k_offset + args->Dk;
     if (n == 0) {
         return;
     }
@@ -325,12 +358,14 @@ static void attend_merge_all(const ttk_attend_merge_args *args)
             memcpy(args->out, part, (size_t)args->Dv * sizeof(float));
             continue;
         }
-        attend_merge_state(&args->state[0], &args->state[1], state[0], state[1], &old_scale, &new_scale);
+        attend_merge_state(&args->state[0], &args->state[1], state[0], state[1], &old_scale,
+                           &new_scale);
         merge_row(args->out, part, args->Dv, old_scale, new_scale);
     }
     if (args->is_last) {
         if (args->sink) {
-            attend_merge_state(&args->state[0], &args->state[1], *args->sink, 1.0f, &old_scale, &new_scale);
+            attend_merge_state(&args->state[0], &args->state[1], *args->sink, 1.0f, &old_scale,
+                               &new_scale);
             scale_row(args->out, args->Dv, old_scale, 0.0f * new_scale);
         }
         divide_row(args->out, args->out, args->Dv, args->state[1]);

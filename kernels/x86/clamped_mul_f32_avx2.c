@@ -1,5 +1,5 @@
-/* clamped_mul_f32_avx2.c - the clamped gate of a gated feed-forward layer. min and max give their second operand when either is
- * NaN, so the value stands second and its NaN stays. */
+/* clamped_mul_f32_avx2.c - the clamped gate of a gated feed-forward layer. min and max give their
+ * second operand when either is NaN, so the value stands second and its NaN stays. */
 #include "vec_avx2.h"
 #include "ttk_versions.h"
 

@@ -1,5 +1,6 @@
-/* delta_avx512.c - the gated delta net. A row of the state's columns is two registers; both passes over the rows run from the L1 cache after the
- * first token. The decayed state is made twice instead of being stored in between. */
+/* delta_avx512.c - the gated delta net. A row of the state's columns is two registers; both passes
+ * over the rows run from the L1 cache after the first token. The decayed state is made twice
+ * instead of being stored in between. */
 #include "vec_avx512.h"
 #include "ttk_versions.h"
 

@@ -1,10 +1,12 @@
 /* gemm_act8_avx2.c - product of int8 rows with packed quantised weights.
  *
- * A quad of codes (4 k of 8 outputs) and the same 4 k of a row, repeated, give 16 sums of two products by vpmaddubsw, whose first
- * operand is unsigned. Nibbles, six bits and E2M1 are taken without their bias; the sums begin with what puts that right, the bias times the sum of
- * the row's codes. 8 sums of nibbles, or 2 of the others, fit in 16 bits. Signed bytes give their size, and their sign to the row. All of this is
- * exact, so it has the bits of any other order. Tiles of up to 4 rows go through a block of segments straight from the packed codes, or, where many
- * rows share what unpacking costs, from bytes that were made of them. */
+ * A quad of codes (4 k of 8 outputs) and the same 4 k of a row, repeated, give 16 sums of two
+ * products by vpmaddubsw, whose first operand is unsigned. Nibbles, six bits and E2M1 are taken
+ * without their bias; the sums begin with what puts that right, the bias times the sum of the row's
+ * codes. 8 sums of nibbles, or 2 of the others, fit in 16 bits. Signed bytes give their size, and
+ * their sign to the row. All of this is exact, so it has the bits of any other order. Tiles of up
+ * to 4 rows go through a block of segments straight from the packed codes, or, where many rows
+ * share what unpacking costs, from bytes that were made of them. */
 #include "quant_avx2.h"
 #include "act8_blocks.h"
 #include "ttk_versions.h"
@@ -42,7 +44,8 @@ TTK_INLINE int code_lift(ttk_dtype code)
                               : 0;
 }
 
-/* How codes are taken: straight from where they lie, all segments being full; or from bytes of their form. */
+/* How codes are taken: straight from where they lie, all segments being full; or from bytes of
+ * their form. */
 typedef enum source { PACKED, UNPACKED } source;
 
 /* What a row brings to each segment of a block. */
@@ -72,7 +75,8 @@ TTK_INLINE void load_row_factors(code_form form, act8_kind kind, const job *w, c
     __m256i begin = _mm256_mullo_epi32(_mm256_cvtps_epi32(sum),
                                        _mm256_set1_epi32(form == FORM_NIBBLE ? lift / 2 : lift));
     if (form ==
-        FORM_NIBBLE) { /* half of it each; as codes are below 16 and 8 pairs of them are added, both end within 16 bits */
+        FORM_NIBBLE) { /* half of it each; as codes are below 16 and 8 pairs of them are added,
+                        * both end within 16 bits */
         begin = _mm256_or_si256(_mm256_slli_epi32(begin, 16),
                                 _mm256_and_si256(begin, _mm256_set1_epi32(0xffff)));
     }
@@ -94,8 +98,8 @@ TTK_INLINE __m256i quad_codes(ttk_dtype code, source from, const unsigned char *
                       q % quads, h);
 }
 
-/* sum += products with a row's quad, 16 bits each. In place: the compiler would move registers about, and the number of instructions is what limits
- * these loops. */
+/* sum += products with a row's quad, 16 bits each. In place: the compiler would move registers
+ * about, and the number of instructions is what limits these loops. */
 TTK_INLINE void add_nibbles(__m256i *sum, __m256i w, __m256i x)
 {
     __m256i p;
@@ -120,13 +124,15 @@ TTK_INLINE void add_small(__m256i *sum, const __m256i *w, const __m256i *x, __m2
     *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(p, ones));
 }
 
-/* What a tile asks for at each segment: the next block, in the order of memory, which the CPU's own guesses then follow. */
+/* What a tile asks for at each segment: the next block, in the order of memory, which the CPU's own
+ * guesses then follow. */
 typedef struct stream {
     const unsigned char *at;
     size_t step; /* bytes */
 } stream;
 
-/* Lines that `vecs` registers of a quad's codes take; of unpacked ones those that their form has where it is packed. */
+/* Lines that `vecs` registers of a quad's codes take; of unpacked ones those that their form has
+ * where it is packed. */
 TTK_INLINE int quad_lines(ttk_dtype code, int vecs)
 {
     const int unit = (int)ttk_quant_unit(code),
@@ -148,8 +154,9 @@ TTK_INLINE void fetch_lines(const unsigned char *at, size_t stride, int n_lines)
     }
 }
 
-/* sum[rows * vecs] += those of one segment from register j of the panel on. Lines of the stream are asked for one after the other while products
- * are at work: requests that come all at once wait for room among the misses of the L1 cache. */
+/* sum[rows * vecs] += those of one segment from register j of the panel on. Lines of the stream are
+ * asked for one after the other while products are at work: requests that come all at once wait for
+ * room among the misses of the L1 cache. */
 TTK_INLINE void segment_sums(code_form form, ttk_dtype code, source from, __m256i *sum,
                              const unsigned char *codes, const int8_t *const *x, int quads, int j,
                              int rows, int vecs, const unsigned char *ahead, size_t stride)
@@ -211,7 +218,8 @@ TTK_INLINE void tile(code_form form, ttk_dtype code, source from, act8_kind kind
             sum[i] = _mm256_set1_epi32(f[i / vecs].begin[s]);
         }
         segment_sums(form, code, from, sum, b->codes[s], x, quads, j, rows, vecs, next.at, stride);
-        fetch_line(next.at + (size_t)n_asks * stride); /* where scales make a step longer than its codes */
+        fetch_line(next.at + (size_t)n_asks * stride); /* where scales make a step longer than
+                                                        * its codes */
         next.at += next.step;
         TTK_UNROLL
         for (int r = 0; r < rows; r++) {
@@ -240,8 +248,9 @@ TTK_INLINE void tile(code_form form, ttk_dtype code, source from, act8_kind kind
     *ahead = next;
 }
 
-/* Registers that a tile of so many rows of M is wide. Signed bytes for one row or two come from memory faster if they are gone through twice (102 for
- * 108 and 97 for 109 ns of 1024 weights, while reading alone took 87); two rows beside others find them in the cache. */
+/* Registers that a tile of so many rows of M is wide. Signed bytes for one row or two come from
+ * memory faster if they are gone through twice (102 for 108 and 97 for 109 ns of 1024 weights,
+ * while reading alone took 87); two rows beside others find them in the cache. */
 TTK_INLINE int tile_vecs(code_form form, int64_t rows, int64_t M)
 {
     return rows > 2 || (M <= 2 && form == FORM_SIGNED) ? 2 : BLOCKS;
@@ -249,7 +258,8 @@ TTK_INLINE int tile_vecs(code_form form, int64_t rows, int64_t M)
 
 /* `rows` rows of acc, from m on. */
 TTK_INLINE void tiles(ttk_dtype code, source from, act8_kind kind, const job *w, const block *b,
-                      float (*acc)[TTK_PANEL], int quads, int64_t m, int rows, int vecs, stream *ahead)
+                      float (*acc)[TTK_PANEL], int quads, int64_t m, int rows, int vecs,
+                      stream *ahead)
 {
     const code_form form = form_of(code);
     row_factors f[TILE_ROWS];
@@ -289,7 +299,8 @@ TTK_INLINE void rows_by_block(ttk_dtype code, source from, act8_kind kind, const
     for (int64_t m = 0, rows; m < M; m += rows) {
         rows = tile_rows(M, m);
         if (rows == TILE_ROWS) {
-            tiles(code, from, kind, w, b, acc, quads, m, TILE_ROWS, tile_vecs(form, TILE_ROWS, MANY), ahead);
+            tiles(code, from, kind, w, b, acc, quads, m, TILE_ROWS,
+                  tile_vecs(form, TILE_ROWS, MANY), ahead);
         } else if (rows == 3) {
             tiles(code, from, kind, w, b, acc, quads, m, 3, tile_vecs(form, 3, MANY), ahead);
         } else if (rows == M && rows == 2) {
@@ -358,7 +369,8 @@ static void unpack_block(const job *w, const block_places *at, block *b)
     }
 }
 
-/* `code` stands for all of its form. Plain formats of whole segments have code of their own; the others decide about shifts as they go. */
+/* `code` stands for all of its form. Plain formats of whole segments have code of their own; the
+ * others decide about shifts as they go. */
 TTK_INLINE void unpacked_of_form(ttk_dtype code, const job *w, const block *b,
                                  float (*acc)[TTK_PANEL], int64_t M, stream *ahead)
 {
@@ -392,8 +404,9 @@ static void unpacked_rows_by_block(const job *w, const block *b, float (*acc)[TT
 static void next_block(const job *w, walk *from, block *b, float (*acc)[TTK_PANEL], int64_t M,
                        size_t passes)
 {
-    /* Making a block ready takes about a quarter of the time of a full pass, and must ask for its part: at once, as there are no products to ask between.
-     * Asking less here, and more there, was slower (107 and 112 ns for 102, see tile_vecs). */
+    /* Making a block ready takes about a quarter of the time of a full pass, and must ask for its
+     * part: at once, as there are no products to ask between. Asking less here, and more there, was
+     * slower (107 and 112 ns for 102, see tile_vecs). */
     enum { FILL_SHARE = 4 };
     block_places at;
     find_segments(w, from, b, &at);

@@ -1,8 +1,9 @@
 /* gemm_act8_vnni.c - product of int8 rows with packed quantised weights on AVX-512 VNNI.
  *
- * vpdpbusd adds the products of 4 unsigned bytes with 4 signed ones to a 32-bit sum. The unsigned ones are codes without their bias, or
- * signed codes made unsigned by one; sums begin with what puts that right, the bias times the sum of the row's codes. Tiles of up to 8 rows by a
- * whole panel go through a block of segments; between them they fetch what the next block reads. */
+ * vpdpbusd adds the products of 4 unsigned bytes with 4 signed ones to a 32-bit sum. The unsigned
+ * ones are codes without their bias, or signed codes made unsigned by one; sums begin with what
+ * puts that right, the bias times the sum of the row's codes. Tiles of up to 8 rows by a whole
+ * panel go through a block of segments; between them they fetch what the next block reads. */
 #include "act8_avx512.h"
 #include "ttk_versions.h"
 
@@ -10,7 +11,8 @@ enum {
     TILE_ROWS = 8 /* 16 sums, 2 weights, a row's codes */
 };
 
-/* Keeps the compiler from adding in another order, which would take more registers than there are. */
+/* Keeps the compiler from adding in another order, which would take more registers than there
+ * are. */
 #define KEEP(vec) __asm__("" : "+v"(vec))
 
 /* What a row brings to each segment of a block. */
@@ -20,7 +22,8 @@ typedef struct row_factors {
     int32_t begin[BLOCK_SEGMENTS];
 } row_factors;
 
-TTK_INLINE void load_row_factors(act8_kind kind, const job *w, const block *b, ttk_act8_row row, row_factors *f)
+TTK_INLINE void load_row_factors(act8_kind kind, const job *w, const block *b, ttk_act8_row row,
+                                 row_factors *f)
 {
     const int64_t g = b->at / TTK_ACT_GROUP;
     const __mmask8 mask = (__mmask8)((1u << b->n) - 1u);
@@ -29,9 +32,11 @@ TTK_INLINE void load_row_factors(act8_kind kind, const job *w, const block *b, t
         scale = _mm256_maskz_loadu_ps(mask, row.scale + g);
     } else { /* two segments each */
         const __mmask8 half = (__mmask8)((1u << (b->n + 1) / 2) - 1u);
-        scale = _mm256_permutevar8x32_ps(_mm256_maskz_loadu_ps(half, row.scale + g), _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3));
+        scale = _mm256_permutevar8x32_ps(_mm256_maskz_loadu_ps(half, row.scale + g),
+                                         _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3));
     }
-    const __m256 sum = _mm256_maskz_loadu_ps(mask, ttk_act8_sums(row, w->segment) + segment_at(w, b->at));
+    const __m256 sum =
+        _mm256_maskz_loadu_ps(mask, ttk_act8_sums(row, w->segment) + segment_at(w, b->at));
     _mm256_storeu_ps(f->scale, scale);
     if (kind != KIND_PLAIN) {
         _mm256_storeu_ps(f->shift, kind == KIND_OFFSET ? _mm256_mul_ps(scale, sum) : sum);
@@ -46,7 +51,8 @@ typedef struct part {
 } part;
 
 /* Rows [m, m + rows) through a block. */
-TTK_INLINE void tile(act8_kind kind, const job *w, const block *b, float (*acc)[TTK_PANEL], int64_t m, int rows, part ahead)
+TTK_INLINE void tile(act8_kind kind, const job *w, const block *b, float (*acc)[TTK_PANEL],
+                     int64_t m, int rows, part ahead)
 {
     row_factors factors[TILE_ROWS];
     const int8_t *x[TILE_ROWS];
@@ -67,7 +73,8 @@ TTK_INLINE void tile(act8_kind kind, const job *w, const block *b, float (*acc)[
         }
         const unsigned char *codes = b->codes[s];
         for (int64_t q = 0; q < quads; q++, codes += TTK_PLANE_BYTES) {
-            const __m512i w0 = _mm512_load_si512(codes), w1 = _mm512_load_si512(codes + TTK_LINE_BYTES);
+            const __m512i w0 = _mm512_load_si512(codes),
+                          w1 = _mm512_load_si512(codes + TTK_LINE_BYTES);
             TTK_UNROLL
             for (int r = 0; r < rows; r++) {
                 int32_t four;
@@ -96,7 +103,8 @@ TTK_INLINE void tile(act8_kind kind, const job *w, const block *b, float (*acc)[
                     f = _mm512_fnmadd_ps(_mm512_load_ps(&b->shift[s][column]), x_shift, f);
                 }
                 __m512 a = _mm512_load_ps(&acc[r][column]);
-                a = _mm512_fmadd_ps(_mm512_mul_ps(_mm512_load_ps(&b->scale[s][column]), x_scale), f, a);
+                a = _mm512_fmadd_ps(_mm512_mul_ps(_mm512_load_ps(&b->scale[s][column]), x_scale), f,
+                                    a);
                 if (kind == KIND_OFFSET) {
                     a = _mm512_fmadd_ps(_mm512_load_ps(&b->shift[s][column]), x_shift, a);
                 }
@@ -106,7 +114,8 @@ TTK_INLINE void tile(act8_kind kind, const job *w, const block *b, float (*acc)[
     }
 }
 
-TTK_INLINE void tile_of(act8_kind kind, const job *w, const block *b, float (*acc)[TTK_PANEL], int64_t m, int rows, part ahead)
+TTK_INLINE void tile_of(act8_kind kind, const job *w, const block *b, float (*acc)[TTK_PANEL],
+                        int64_t m, int rows, part ahead)
 {
     switch (rows) {
     case 1:
@@ -136,8 +145,10 @@ TTK_INLINE void tile_of(act8_kind kind, const job *w, const block *b, float (*ac
     }
 }
 
-/* M rows of acc += their products with a block, in tiles of nearly equal height. Of what comes next so many bytes a segment were fetched. */
-TTK_INLINE void rows_by_block(act8_kind kind, const job *w, const block *b, float (*acc)[TTK_PANEL], int64_t M, size_t filled)
+/* M rows of acc += their products with a block, in tiles of nearly equal height. Of what comes next
+ * so many bytes a segment were fetched. */
+TTK_INLINE void rows_by_block(act8_kind kind, const job *w, const block *b, float (*acc)[TTK_PANEL],
+                              int64_t M, size_t filled)
 {
     const int64_t tiles = (M + TILE_ROWS - 1) / TILE_ROWS;
     part ahead = {filled, (w->segment_bytes - filled) / (size_t)tiles + 1};
@@ -155,7 +166,8 @@ static void __attribute__((noinline)) fill_next(const job *w, walk *from, size_t
     fill_block(false, w, from, ahead, b);
 }
 
-TTK_INLINE void product(act8_kind kind, float *y, int64_t ldy, job *w, const unsigned char *panels, int64_t M, int64_t N)
+TTK_INLINE void product(act8_kind kind, float *y, int64_t ldy, job *w, const unsigned char *panels,
+                        int64_t M, int64_t N)
 {
     const size_t panel_bytes = ttk_panel_bytes(w->format, w->shape.K);
     const unsigned char *const rows = w->rows;
@@ -179,8 +191,9 @@ TTK_INLINE void product(act8_kind kind, float *y, int64_t ldy, job *w, const uns
     }
 }
 
-void ttk_gemm_act8_vnni(float *y, int64_t ldy, const void *rows, size_t stride, const ttk_format *format, const void *panels,
-                        int64_t M, int64_t N, int64_t K)
+void ttk_gemm_act8_vnni(float *y, int64_t ldy, const void *rows, size_t stride,
+                        const ttk_format *format, const void *panels, int64_t M, int64_t N,
+                        int64_t K)
 {
     job w = job_of(format, rows, stride, K);
     switch (act8_kind_of(format)) {

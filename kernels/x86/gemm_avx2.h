@@ -6,8 +6,8 @@
  * half a panel (12 registers), each weight read once per tile. For several rows a panel is cut
  * along k into blocks that stay in the L1 cache over all tiles; between blocks the sums wait in
  * memory, which does not change them. While the tiles work on one block they fetch the next, each
- * its share, so that arithmetic and memory overlap evenly (f32: half as fast again at 8 to 24 rows as
- * fetching in the first tile alone).
+ * its share, so that arithmetic and memory overlap evenly (f32: half as fast again at 8 to 24 rows
+ * as fetching in the first tile alone).
  *
  * bf16 weights are widened by a shift (even elements) and a mask (odd elements) of the same 16:
  * cheaper than spreading them in order. So a half panel's two registers hold its even and its odd
@@ -23,8 +23,7 @@ enum {
                         not fit L2 */
     BLOCK_BYTES = 8 * 1024, /* of a panel; a quarter of the L1 cache, as rows of x may all fall into
                                the same few sets */
-    PREFETCH_BYTES =
-        1024 /* ahead in a stream of weights; guessed */
+    PREFETCH_BYTES = 1024   /* ahead in a stream of weights; guessed */
 };
 
 typedef struct half_panel {

@@ -1,12 +1,12 @@
 /* gemm_quant_avx2.c - product of f32 rows with packed quantised weights.
  *
  * One row: codes become floats in registers and are used at once; the 4 sums of a panel's group
- * stay in registers. More rows: a block of a panel (up to BLOCK_K inputs) is made into floats in the
- * L1 cache once and then used by tiles of up to 6 rows by half a panel, as in gemm_avx2.h. A group's
- * chain of products is in registers, and goes into the row's sum, which waits in memory, when the
- * group ends. Sums of x that offsets want do not depend on the outputs: they are made once per call,
- * for as many groups as the stack holds; more groups go in turns, and then y holds the sums
- * meanwhile. */
+ * stay in registers. More rows: a block of a panel (up to BLOCK_K inputs) is made into floats in
+ * the L1 cache once and then used by tiles of up to 6 rows by half a panel, as in gemm_avx2.h. A
+ * group's chain of products is in registers, and goes into the row's sum, which waits in memory,
+ * when the group ends. Sums of x that offsets want do not depend on the outputs: they are made once
+ * per call, for as many groups as the stack holds; more groups go in turns, and then y holds the
+ * sums meanwhile. */
 #include "quant_avx2.h"
 #include "ttk_versions.h"
 
@@ -360,7 +360,8 @@ static void fill_block(block *b, const job *w, const unsigned char *panel, ttk_q
             b->n_groups++;
             return;
         }
-        place_factors(w->format, &w->shape, panel, place, &b->scale[b->n_groups], &b->offset[b->n_groups]);
+        place_factors(w->format, &w->shape, panel, place, &b->scale[b->n_groups],
+                      &b->offset[b->n_groups]);
         b->n_groups++;
         filled += padded;
         *k = 0;

@@ -1,5 +1,5 @@
-/* gemm_quant_avx512.c - product of f32 rows with packed quantised weights. As gemm_quant_avx2.c, with
- * a panel in two registers, so that tiles are up to 8 rows by a panel (16 registers). */
+/* gemm_quant_avx512.c - product of f32 rows with packed quantised weights. As gemm_quant_avx2.c,
+ * with a panel in two registers, so that tiles are up to 8 rows by a panel (16 registers). */
 #include "quant_avx512.h"
 #include "ttk_versions.h"
 
@@ -345,7 +345,8 @@ static void fill_block(block *b, const job *w, const unsigned char *panel, ttk_q
             b->n_groups++;
             return;
         }
-        place_factors(w->format, &w->shape, panel, place, &b->scale[b->n_groups], &b->offset[b->n_groups]);
+        place_factors(w->format, &w->shape, panel, place, &b->scale[b->n_groups],
+                      &b->offset[b->n_groups]);
         b->n_groups++;
         filled += padded;
         *k = 0;

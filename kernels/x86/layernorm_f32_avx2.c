@@ -1,8 +1,10 @@
-/* layernorm_f32_avx2.c - mean and variance norm of rows, the 16 lanes of both sums in two registers. */
+/* layernorm_f32_avx2.c - mean and variance norm of rows, the 16 lanes of both sums in two
+ * registers. */
 #include "vec_avx2.h"
 #include "ttk_versions.h"
 
-/* A masked element counts as +0, and a lane is never -0 (it starts at +0), so that adding it changes nothing. */
+/* A masked element counts as +0, and a lane is never -0 (it starts at +0), so that adding it
+ * changes nothing. */
 static float sum_of(const float *x, int64_t n)
 {
     vec_lanes s = {_mm256_setzero_ps(), _mm256_setzero_ps()};
@@ -24,7 +26,8 @@ static float sum_of(const float *x, int64_t n)
 static __m256 rest_less(const float *x, int64_t n, __m256 mean)
 {
     __m256i mask = vec_mask(n);
-    return _mm256_and_ps(_mm256_sub_ps(_mm256_maskload_ps(x, mask), mean), _mm256_castsi256_ps(mask));
+    return _mm256_and_ps(_mm256_sub_ps(_mm256_maskload_ps(x, mask), mean),
+                         _mm256_castsi256_ps(mask));
 }
 
 static float sum_of_squares(const float *x, int64_t n, __m256 mean)

@@ -1,8 +1,10 @@
-/* layernorm_f32_avx512.c - mean and variance norm of rows, the 16 lanes of a sum in one register. */
+/* layernorm_f32_avx512.c - mean and variance norm of rows, the 16 lanes of a sum in one
+ * register. */
 #include "vec_avx512.h"
 #include "ttk_versions.h"
 
-/* A masked element counts as +0, and a lane is never -0 (it starts at +0), so that adding it changes nothing. */
+/* A masked element counts as +0, and a lane is never -0 (it starts at +0), so that adding it
+ * changes nothing. */
 static float sum_of(const float *x, int64_t n)
 {
     __m512 s = _mm512_setzero_ps();

@@ -1,6 +1,6 @@
-/* pack_quant_avx2.c - unpacked quantised rows into panels. 16 codes of each of 8 outputs are turned as
- * 4 x 8 lanes of 4 codes each (that is a unit of bytes); nibbles and six bits are put together after
- * that, where lanes of one output stand in the same place. */
+/* pack_quant_avx2.c - unpacked quantised rows into panels. 16 codes of each of 8 outputs are turned
+ * as 4 x 8 lanes of 4 codes each (that is a unit of bytes); nibbles and six bits are put together
+ * after that, where lanes of one output stand in the same place. */
 #include "vec_avx2.h"
 #include "ttk_quant.h"
 #include "ttk_versions.h"
@@ -32,7 +32,8 @@ static void pack_factors(unsigned char *to, const void *array, int64_t G, int64_
     }
 }
 
-/* The factors of a group, from those of the panel's n rows. The header is zeroed with its first group. */
+/* The factors of a group, from those of the panel's n rows. The header is zeroed with its first
+ * group. */
 static void pack_header(unsigned char *panel, const ttk_format *format,
                         const ttk_quant_shape *shape, const ttk_quant_place *place,
                         const ttk_unpacked *rows, int64_t n)

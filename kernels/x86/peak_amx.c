@@ -1,4 +1,5 @@
-/* peak_amx.c - products of tiles, see ttk_peak.h: six independent sums, in 16 rows and columns each. */
+/* peak_amx.c - products of tiles, see ttk_peak.h: six independent sums, in 16 rows and columns
+ * each. */
 #include "amx.h"
 #include "ttk_peak.h"
 #include <string.h>

@@ -15,7 +15,8 @@ double ttk_peak_fma_avx512(void)
             "vfmadd231ps %10, %10, %3\n\tvfmadd231ps %10, %10, %4\n\tvfmadd231ps %10, %10, %5\n\t"
             "vfmadd231ps %10, %10, %6\n\tvfmadd231ps %10, %10, %7\n\tvfmadd231ps %10, %10, %8\n\t"
             "vfmadd231ps %10, %10, %9"
-            : "+v"(c0), "+v"(c1), "+v"(c2), "+v"(c3), "+v"(c4), "+v"(c5), "+v"(c6), "+v"(c7), "+v"(c8), "+v"(c9)
+            : "+v"(c0), "+v"(c1), "+v"(c2), "+v"(c3), "+v"(c4), "+v"(c5), "+v"(c6), "+v"(c7),
+              "+v"(c8), "+v"(c9)
             : "v"(a));
     }
     return 10.0 * 2.0 * FLOATS_PER_VEC * TTK_PEAK_LOOPS;

@@ -10,10 +10,10 @@
  *   exact  E4M3 the same, but multiplied by 2^117 at once; for an x of unusual size
  *   zero   an unsigned byte becomes the lowest bits of a number whose last place is worth a step of
  *          the code, from which that number, the code's bias and the zero point are subtracted
- * A chain of scaled products has the bits of the scaled chain as long as neither leaves the range of
- * f32: every partial sum is a multiple of the last place of some x times that of the codes (1, 1/2
- * or 2^-9), which must not fall below 2^-149, and the largest must stay below 2^128. x_fits says
- * whether that holds for x. */
+ * A chain of scaled products has the bits of the scaled chain as long as neither leaves the range
+ * of f32: every partial sum is a multiple of the last place of some x times that of the codes (1,
+ * 1/2 or 2^-9), which must not fall below 2^-149, and the largest must stay below 2^128. x_fits
+ * says whether that holds for x. */
 #ifndef TUTTI_TTK_QUANT_AVX2_H
 #define TUTTI_TTK_QUANT_AVX2_H
 #include "vec_avx2.h"
@@ -63,11 +63,13 @@ TTK_INLINE __m256i quad_bytes(ttk_dtype code, way w, const unsigned char *unit, 
 }
 
 /* Quad q of a unit: to[TTK_PLANE_BYTES]. */
-TTK_INLINE void store_quad(unsigned char *to, ttk_dtype code, way w, const unsigned char *unit, int q)
+TTK_INLINE void store_quad(unsigned char *to, ttk_dtype code, way w, const unsigned char *unit,
+                           int q)
 {
     TTK_UNROLL
     for (int h = 0; h < BLOCKS; h++) {
-        _mm256_store_si256((__m256i *)(void *)(to + h * (VEC * QUAD)), quad_bytes(code, w, unit, q, h));
+        _mm256_store_si256((__m256i *)(void *)(to + h * (VEC * QUAD)),
+                           quad_bytes(code, w, unit, q, h));
     }
 }
 
@@ -92,8 +94,8 @@ TTK_INLINE __m256 load_x(ttk_dtype code, way w, const float *x)
     return code == TTK_E4M3 && w == WAY_WHOLE ? _mm256_mul_ps(x_k, _mm256_set1_ps(0x1p100f)) : x_k;
 }
 
-/* Whether sums of x times codes by WAY_WHOLE have the right bits: its finite elements that are not 0
- * must lie in the code's range. */
+/* Whether sums of x times codes by WAY_WHOLE have the right bits: its finite elements that are not
+ * 0 must lie in the code's range. */
 static inline bool x_fits(ttk_dtype code, const float *x, int64_t n)
 {
     /* Whole numbers: any small x, as its last place is at least 2^-149. 2^67 leaves room for 2^7
@@ -130,11 +132,12 @@ TTK_INLINE __m256 zero_shift(ttk_dtype code, __m256 zero)
 
 /* E4M3, k = is_odd and k = 2 + is_odd of each output: 16 bits each, the upper half of a f32 that is
  * 2^-117 times the number. Three more exponents than E4M3 has are made for its denormals, so that
- * they have a leading bit that is not stored: of the codes from 0 on become 0, 8, 16, 20, 24, 26, 28,
- * 30, then 32, 33 and so on. */
+ * they have a leading bit that is not stored: of the codes from 0 on become 0, 8, 16, 20, 24, 26,
+ * 28, 30, then 32, 33 and so on. */
 TTK_INLINE __m256i e4m3_pairs(__m256i bytes, bool is_odd)
 {
-    /* code + 24 less this; the sum of a code from 8 on and 0x78 has the upper bit, which gives 0. */
+    /* code + 24 less this; the sum of a code from 8 on and 0x78 has the upper bit, which gives
+     * 0. */
     const __m256i excess = _mm256_broadcastsi128_si256(
         _mm_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 24, 17, 10, 7, 4, 3, 2, 1));
     __m256i size = _mm256_and_si256(bytes, _mm256_set1_epi8(0x7f));

@@ -1,6 +1,6 @@
-/* quant_avx512.h - from packed quantised codes to f32 on AVX-512, for all formats. The three ways from
- * a byte to a float, and when each has the right bits, are described in quant_avx2.h; here a quad is
- * 16 outputs by 4 k, 64 bytes. */
+/* quant_avx512.h - from packed quantised codes to f32 on AVX-512, for all formats. The three ways
+ * from a byte to a float, and when each has the right bits, are described in quant_avx2.h; here a
+ * quad is 16 outputs by 4 k, 64 bytes. */
 #ifndef TUTTI_TTK_QUANT_AVX512_H
 #define TUTTI_TTK_QUANT_AVX512_H
 #include "vec_avx512.h"
@@ -50,7 +50,8 @@ TTK_INLINE __m512i quad_bytes(ttk_dtype code, way w, const unsigned char *unit, 
 }
 
 /* Quad q of a unit: to[TTK_PLANE_BYTES]. */
-TTK_INLINE void store_quad(unsigned char *to, ttk_dtype code, way w, const unsigned char *unit, int q)
+TTK_INLINE void store_quad(unsigned char *to, ttk_dtype code, way w, const unsigned char *unit,
+                           int q)
 {
     TTK_UNROLL
     for (int h = 0; h < BLOCKS; h++) {
@@ -79,8 +80,8 @@ TTK_INLINE __m512 load_x(ttk_dtype code, way w, const float *x)
     return code == TTK_E4M3 && w == WAY_WHOLE ? _mm512_mul_ps(x_k, _mm512_set1_ps(0x1p100f)) : x_k;
 }
 
-/* Whether sums of x times codes by WAY_WHOLE have the right bits: its finite elements that are not 0
- * must lie in the code's range. */
+/* Whether sums of x times codes by WAY_WHOLE have the right bits: its finite elements that are not
+ * 0 must lie in the code's range. */
 static inline bool x_fits(ttk_dtype code, const float *x, int64_t n)
 {
     /* Whole numbers: any small x, as its last place is at least 2^-149. 2^67 leaves room for 2^7

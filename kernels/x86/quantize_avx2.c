@@ -1,5 +1,6 @@
-/* quantize_avx2.c - 8 elements at a time; the scale of a group is found as ref finds it. Magnitudes are
- * compared as whole numbers, whose order is that of floats, with what is not finite above all. */
+/* quantize_avx2.c - 8 elements at a time; the scale of a group is found as ref finds it. Magnitudes
+ * are compared as whole numbers, whose order is that of floats, with what is not finite above
+ * all. */
 #include "vec_avx2.h"
 #include "ttk_quantize.h"
 #include "ttk_versions.h"
@@ -38,8 +39,8 @@ TTK_INLINE float first_of(const float *x, int64_t n, uint32_t size)
     return x[k];
 }
 
-/* The element of the largest magnitude, NaN if one is not finite; its sign is that of the first of such
- * elements if it matters, else plus. */
+/* The element of the largest magnitude, NaN if one is not finite; its sign is that of the first of
+ * such elements if it matters, else plus. */
 TTK_INLINE float extreme_of(const float *x, int64_t n, bool is_signed)
 {
     __m256i most = _mm256_setzero_si256();
@@ -77,14 +78,13 @@ TTK_INLINE __m256i e4m3_of(__m256 x)
     enum { DROP = TTK_F32_MANTISSA_BITS - TTK_E4M3_MANTISSA_BITS };
     __m256i size = sizes_of(x);
     __m256 number = _mm256_castsi256_ps(size);
-    __m256i odd =
-        _mm256_and_si256(_mm256_srli_epi32(size, DROP), _mm256_set1_epi32(1));
+    __m256i odd = _mm256_and_si256(_mm256_srli_epi32(size, DROP), _mm256_set1_epi32(1));
     __m256i normal = _mm256_add_epi32(size, _mm256_set1_epi32((1 << (DROP - 1)) - 1));
     normal = _mm256_srli_epi32(_mm256_add_epi32(normal, odd), DROP);
     normal = _mm256_sub_epi32(normal, _mm256_set1_epi32(120 << TTK_E4M3_MANTISSA_BITS));
-    __m256i small = _mm256_cvtps_epi32(_mm256_round_ps(
-        _mm256_mul_ps(number, _mm256_set1_ps(0x1p9f)),
-        _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    __m256i small =
+        _mm256_cvtps_epi32(_mm256_round_ps(_mm256_mul_ps(number, _mm256_set1_ps(0x1p9f)),
+                                           _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
     __m256 is_small = _mm256_cmp_ps(number, _mm256_set1_ps(0x1p-6f), _CMP_LT_OQ);
     __m256 is_large = _mm256_cmp_ps(number, _mm256_set1_ps(TTK_E4M3_LARGEST), _CMP_GE_OQ);
     __m256i code = _mm256_blendv_epi8(normal, small, _mm256_castps_si256(is_small));
@@ -98,8 +98,8 @@ TTK_INLINE __m256i e2m1_of(__m256 x)
     __m256 size = _mm256_castsi256_ps(sizes_of(x));
     __m256i code = _mm256_setzero_si256(); /* a mask is -1 */
 #define ABOVE(threshold, order)                                                                    \
-    code = _mm256_sub_epi32(code, _mm256_castps_si256(_mm256_cmp_ps(                               \
-                                      size, _mm256_set1_ps(threshold), order)))
+    code = _mm256_sub_epi32(                                                                       \
+        code, _mm256_castps_si256(_mm256_cmp_ps(size, _mm256_set1_ps(threshold), order)))
     ABOVE(0.25f, _CMP_GT_OQ);
     ABOVE(0.75f, _CMP_GE_OQ);
     ABOVE(1.25f, _CMP_GT_OQ);

@@ -1,4 +1,5 @@
-/* round8_avx2.h - 32 floats, as four registers, rounded to a scale and int8 codes; and the sums of codes. */
+/* round8_avx2.h - 32 floats, as four registers, rounded to a scale and int8 codes; and the sums of
+ * codes. */
 #ifndef TUTTI_TTK_ROUND8_AVX2_H
 #define TUTTI_TTK_ROUND8_AVX2_H
 #include "ttk_act8.h"
@@ -11,7 +12,8 @@ TTK_INLINE void load_group(__m256 *part, const float *x, int64_t n)
 {
     TTK_UNROLL
     for (int i = 0; i < PARTS; i++) {
-        part[i] = n >= TTK_ACT_GROUP ? _mm256_loadu_ps(x + i * VEC) : _mm256_maskload_ps(x + i * VEC, vec_mask(n - i * VEC));
+        part[i] = n >= TTK_ACT_GROUP ? _mm256_loadu_ps(x + i * VEC)
+                                     : _mm256_maskload_ps(x + i * VEC, vec_mask(n - i * VEC));
     }
 }
 
@@ -35,8 +37,8 @@ TTK_INLINE float largest_of(const __m256 *x)
     return _mm_cvtss_f32(h);
 }
 
-/* Four registers of whole numbers from -128 to 255 as bytes, in order: packing works within halves, so that 32-bit pieces come out as
- * 0 2 4 6 1 3 5 7. */
+/* Four registers of whole numbers from -128 to 255 as bytes, in order: packing works within halves,
+ * so that 32-bit pieces come out as 0 2 4 6 1 3 5 7. */
 TTK_INLINE __m256i bytes_in_order(__m256i packed)
 {
     return _mm256_permutevar8x32_epi32(packed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
@@ -57,7 +59,8 @@ TTK_INLINE __m256i round_int8(const __m256 *x, float *scale)
         c[i] = _mm256_cvtps_epi32(_mm256_mul_ps(x[i], inverse));
     }
     *scale = largest / 127.0f;
-    return bytes_in_order(_mm256_packs_epi16(_mm256_packs_epi32(c[0], c[1]), _mm256_packs_epi32(c[2], c[3])));
+    return bytes_in_order(
+        _mm256_packs_epi16(_mm256_packs_epi32(c[0], c[1]), _mm256_packs_epi32(c[2], c[3])));
 }
 
 /* sum and half[2] of 32 codes: whole numbers, so their order does not matter. */

@@ -29,16 +29,22 @@ TTK_INLINE __m256i load_bytes(const unsigned char *from, int64_t n)
 /* e4m3 codes of v in (-512, 512), one in each lane; twin of e4m3_of in ref/row8.c. */
 TTK_INLINE __m256i e4m3_of(__m256 v)
 {
-    const __m256 denormal_step = _mm256_set1_ps(0x1p14f), sign = _mm256_set1_ps(-0.0f), size = _mm256_andnot_ps(sign, v);
+    const __m256 denormal_step = _mm256_set1_ps(0x1p14f), sign = _mm256_set1_ps(-0.0f),
+                 size = _mm256_andnot_ps(sign, v);
     const __m256i bits = _mm256_castps_si256(size);
     const __m256i is_odd = _mm256_and_si256(_mm256_srli_epi32(bits, 20), _mm256_set1_epi32(1));
-    __m256i normal = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32((1 << 19) - 1)), is_odd);
-    normal = _mm256_sub_epi32(_mm256_srli_epi32(normal, 20), _mm256_set1_epi32((E8M0_BIAS - 7) << 3));
+    __m256i normal =
+        _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32((1 << 19) - 1)), is_odd);
+    normal =
+        _mm256_sub_epi32(_mm256_srli_epi32(normal, 20), _mm256_set1_epi32((E8M0_BIAS - 7) << 3));
     normal = _mm256_min_epi32(normal, _mm256_set1_epi32(0x7e));
-    const __m256i denormal = _mm256_sub_epi32(_mm256_castps_si256(_mm256_add_ps(size, denormal_step)), _mm256_castps_si256(denormal_step));
+    const __m256i denormal =
+        _mm256_sub_epi32(_mm256_castps_si256(_mm256_add_ps(size, denormal_step)),
+                         _mm256_castps_si256(denormal_step));
     const __m256 is_denormal = _mm256_cmp_ps(size, _mm256_set1_ps(0x1p-6f), _CMP_LT_OQ);
     const __m256i code = _mm256_blendv_epi8(normal, denormal, _mm256_castps_si256(is_denormal));
-    return _mm256_or_si256(code, _mm256_slli_epi32(_mm256_srli_epi32(_mm256_castps_si256(v), 31), 7));
+    return _mm256_or_si256(code,
+                           _mm256_slli_epi32(_mm256_srli_epi32(_mm256_castps_si256(v), 31), 7));
 }
 
 TTK_INLINE __m256i round_fp8(const __m256 *x, unsigned char *scale)
@@ -49,14 +55,16 @@ TTK_INLINE __m256i round_fp8(const __m256 *x, unsigned char *scale)
         return _mm256_setzero_si256();
     }
     const uint32_t exponent = (ttk_bits_of_f32(largest) >> TTK_F32_MANTISSA_BITS) - 8;
-    const __m256 inverse = _mm256_set1_ps(ttk_f32_of_bits((2 * E8M0_BIAS - exponent) << TTK_F32_MANTISSA_BITS));
+    const __m256 inverse =
+        _mm256_set1_ps(ttk_f32_of_bits((2 * E8M0_BIAS - exponent) << TTK_F32_MANTISSA_BITS));
     __m256i c[PARTS];
     TTK_UNROLL
     for (int i = 0; i < PARTS; i++) {
         c[i] = e4m3_of(_mm256_mul_ps(x[i], inverse));
     }
     *scale = (unsigned char)exponent;
-    return bytes_in_order(_mm256_packus_epi16(_mm256_packus_epi32(c[0], c[1]), _mm256_packus_epi32(c[2], c[3])));
+    return bytes_in_order(
+        _mm256_packus_epi16(_mm256_packus_epi32(c[0], c[1]), _mm256_packus_epi32(c[2], c[3])));
 }
 
 void ttk_row8_avx2(ttk_row8_form form, void *row, const float *x, int64_t n)
@@ -78,7 +86,8 @@ void ttk_row8_avx2(ttk_row8_form form, void *row, const float *x, int64_t n)
     }
 }
 
-/* e4m3 is the upper half of an f16 of 2^-8 times its number, with one bit in between; the scale makes up for that. */
+/* e4m3 is the upper half of an f16 of 2^-8 times its number, with one bit in between; the scale
+ * makes up for that. */
 TTK_INLINE __m256 fp8_floats(__m128i bytes)
 {
     const __m128i wide = _mm_cvtepu8_epi16(bytes);
@@ -90,7 +99,8 @@ TTK_INLINE __m256 fp8_floats(__m128i bytes)
 void ttk_row8_f32_avx2(ttk_row8_form form, float *x, const void *row, int64_t n)
 {
     const unsigned char *from = row;
-    const size_t step = ttk_row8_bytes(form, TTK_ACT_GROUP), scale_bytes = form == TTK_ROW8_FP8 ? 1 : sizeof(float);
+    const size_t step = ttk_row8_bytes(form, TTK_ACT_GROUP),
+                 scale_bytes = form == TTK_ROW8_FP8 ? 1 : sizeof(float);
     for (int64_t at = 0; at < n; at += TTK_ACT_GROUP, from += step) {
         float scale;
         if (form == TTK_ROW8_FP8) {
@@ -104,7 +114,9 @@ void ttk_row8_f32_avx2(ttk_row8_form form, float *x, const void *row, int64_t n)
         TTK_UNROLL
         for (int i = 0; i < PARTS; i++) {
             const __m128i eight = i % 2 ? _mm_srli_si128(half[i / 2], 8) : half[i / 2];
-            const __m256 number = form == TTK_ROW8_FP8 ? fp8_floats(eight) : _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(eight));
+            const __m256 number = form == TTK_ROW8_FP8
+                                      ? fp8_floats(eight)
+                                      : _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(eight));
             const __m256 value = _mm256_mul_ps(number, scales);
             const int64_t left = n - at - i * VEC;
             if (left >= VEC) {

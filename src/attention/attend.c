@@ -1,29 +1,33 @@
-/* attend.c - spreads the attention of a batch over threads. Rows of one sequence that follow each other form tiles, so that each key and value is
- * read and widened once for all rows and heads of a tile; a unit of work is a tile and some heads that share keys. Where such units are few or
- * uneven and contexts long, a unit takes only a run of the context's blocks and leaves their parts, which a second pass merges in ascending order.
- * Parts have one buffer of fixed size, so this goes by waves. How rows, heads and blocks are grouped changes no bit: see ttk_attend_args. */
+/* attend.c - spreads the attention of a batch over threads. Rows of one sequence that follow each
+ * other form tiles, so that each key and value is read and widened once for all rows and heads of a
+ * tile; a unit of work is a tile and some heads that share keys. Where such units are few or uneven
+ * and contexts long, a unit takes only a run of the context's blocks and leaves their parts, which
+ * a second pass merges in ascending order. Parts have one buffer of fixed size, so this goes by
+ * waves. How rows, heads and blocks are grouped changes no bit: see ttk_attend_args. */
 #include "attention_internal.h"
 #include <stdatomic.h>
 
 enum {
     TILE_QUERIES = TTI_ATTEND_QUERIES,
-    RUN_BLOCKS = 8,        /* at most, of one unit: 512 keys */
-    SPREAD_KEYS = 512,     /* shorter contexts are never spread: a wave's two hand-overs cost as much as some of their blocks */
-    UNITS_PER_THREAD = 4   /* with fewer, or with units longer than this part of a thread's share, the end of a pass is uneven */
+    RUN_BLOCKS = 8,      /* at most, of one unit: 512 keys */
+    SPREAD_KEYS = 512,   /* shorter contexts are never spread: a wave's two hand-overs cost as
+                          * much as some of their blocks */
+    UNITS_PER_THREAD = 4 /* with fewer, or with units longer than this part of a thread's
+                          * share, the end of a pass is uneven */
 };
 
 typedef struct attend_pass {
     tt_attention *attention;
     const tti_attend_job *job;
-    int64_t n_kv;        /* sets of heads that share keys */
-    int64_t n_parts;     /* a set is cut in so many parts */
+    int64_t n_kv;    /* sets of heads that share keys */
+    int64_t n_parts; /* a set is cut in so many parts */
     int64_t n_tiles, tile_rows;
     bool is_spread;
-    int64_t run_blocks;  /* spread: blocks of a run */
+    int64_t run_blocks;               /* spread: blocks of a run */
     int64_t part_floats, slot_floats; /* of one query's part of a block, of a unit's parts */
-    int64_t unit_begin, unit_end; /* of the wave at hand; not spread: all */
-    _Atomic int64_t next;        /* relaxed: only hands out numbers */
-    _Atomic uint64_t keys_read;  /* relaxed: a statistic */
+    int64_t unit_begin, unit_end;     /* of the wave at hand; not spread: all */
+    _Atomic int64_t next;             /* relaxed: only hands out numbers */
+    _Atomic uint64_t keys_read;       /* relaxed: a statistic */
 } attend_pass;
 
 static int64_t least(int64_t a, int64_t b)
@@ -47,7 +51,8 @@ static int64_t parts_of(int64_t n, int64_t unit)
 static void heads_of_set(const attend_pass *pass, int64_t set, int64_t *begin, int64_t *end)
 {
     const tt_rank_role *role = pass->attention->role;
-    int64_t per_kv = pass->job->heads_per_kv, kv = set / pass->n_parts, kv_begin = 0, kv_end = pass->job->n_heads;
+    int64_t per_kv = pass->job->heads_per_kv, kv = set / pass->n_parts, kv_begin = 0,
+            kv_end = pass->job->n_heads;
     if (per_kv > 0) {
         int64_t first = (role->kv_begin + kv) * per_kv;
         kv_begin = most(first, role->head_begin) - role->head_begin;
@@ -60,7 +65,8 @@ static void heads_of_set(const attend_pass *pass, int64_t set, int64_t *begin, i
 
 /* ---- tiles ---- */
 
-/* Cuts rows into tiles at whole multiples of their size, so that no tile's rows end in different blocks. */
+/* Cuts rows into tiles at whole multiples of their size, so that no tile's rows end in different
+ * blocks. */
 static void cut_tiles(attend_pass *pass, const tt_batch *batch)
 {
     tt_attention *attention = pass->attention;
@@ -71,12 +77,14 @@ static void cut_tiles(attend_pass *pass, const tt_batch *batch)
             int64_t position = sequence->position + i;
             tti_attend_tile *tile = &attention->tile[pass->n_tiles++];
             tile->row = sequence->first_row + i;
-            tile->n_rows = least(pass->tile_rows - position % pass->tile_rows, sequence->n_rows - i);
+            tile->n_rows =
+                least(pass->tile_rows - position % pass->tile_rows, sequence->n_rows - i);
             int64_t first = tti_first_visible(pass->job->layer, position);
             tile->block = first / TTK_BLOCK;
             tile->n_blocks = (position + tile->n_rows - 1) / TTK_BLOCK - tile->block + 1;
             for (int64_t r = 0; r < tile->n_rows; r++) {
-                attention->row_first[tile->row + r] = tti_first_visible(pass->job->layer, position + r);
+                attention->row_first[tile->row + r] =
+                    tti_first_visible(pass->job->layer, position + r);
             }
             i += tile->n_rows;
         }
@@ -93,7 +101,8 @@ static int64_t n_runs(const attend_pass *pass, const tti_attend_tile *tile)
     return pass->is_spread ? parts_of(tile->n_blocks, pass->run_blocks) : 1;
 }
 
-/* Numbers the units: tile by tile, run by run, set by set: sets of heads that share keys read them at about the same time. */
+/* Numbers the units: tile by tile, run by run, set by set: sets of heads that share keys read them
+ * at about the same time. */
 static void number_units(attend_pass *pass)
 {
     pass->unit_begin = 0;
@@ -118,8 +127,8 @@ static const tti_attend_tile *tile_of_unit(const attend_pass *pass, int64_t unit
 
 /* ---- the plan of a pass: free to depend on the number of threads, since it changes no bit ---- */
 
-/* Rows of a tile and parts of a set of heads: tiles of TILE_QUERIES queries, smaller where that leaves threads without work and contexts are too
- * short to be spread. */
+/* Rows of a tile and parts of a set of heads: tiles of TILE_QUERIES queries, smaller where that
+ * leaves threads without work and contexts are too short to be spread. */
 static void choose_tiles(attend_pass *pass, const tt_batch *batch, int64_t n_threads)
 {
     const tti_attend_job *job = pass->job;
@@ -135,7 +144,8 @@ static void choose_tiles(attend_pass *pass, const tt_batch *batch, int64_t n_thr
     while (pass->tile_rows * 2 * heads <= TILE_QUERIES && pass->tile_rows < TTK_BLOCK) {
         pass->tile_rows *= 2;
     }
-    while (is_short && pass->tile_rows > 1 && parts_of(batch->T, pass->tile_rows) * n_sets(pass) < want) {
+    while (is_short && pass->tile_rows > 1 &&
+           parts_of(batch->T, pass->tile_rows) * n_sets(pass) < want) {
         pass->tile_rows /= 2;
     }
     if (is_short && batch->T * n_sets(pass) < n_threads) {
@@ -156,7 +166,8 @@ static void choose_runs(attend_pass *pass, int64_t capacity, int64_t n_threads)
     blocks *= n_sets(pass);
     int64_t heads = job->heads_per_kv > 0 ? job->heads_per_kv : job->n_heads;
     int64_t block_floats = rows * parts_of(heads, pass->n_parts) * pass->part_floats;
-    pass->is_spread = n_threads > 1 && longest * TTK_BLOCK >= SPREAD_KEYS && longest * n_threads * UNITS_PER_THREAD > blocks &&
+    pass->is_spread = n_threads > 1 && longest * TTK_BLOCK >= SPREAD_KEYS &&
+                      longest * n_threads * UNITS_PER_THREAD > blocks &&
                       capacity >= n_threads * block_floats;
     if (!pass->is_spread) {
         return;
@@ -168,7 +179,8 @@ static void choose_runs(attend_pass *pass, int64_t capacity, int64_t n_threads)
 
 /* ---- the first pass ---- */
 
-static void set_rows(const attend_pass *pass, const tti_attend_tile *tile, int64_t set, ttk_attend_args *args)
+static void set_rows(const attend_pass *pass, const tti_attend_tile *tile, int64_t set,
+                     ttk_attend_args *args)
 {
     const tt_attention *attention = pass->attention;
     const tti_attend_job *job = pass->job;
@@ -186,7 +198,8 @@ static void set_rows(const attend_pass *pass, const tti_attend_tile *tile, int64
     args->v_offset = args->k_offset + job->v_offset;
     args->k_stride = job->k_stride;
     args->v_stride = job->v_stride;
-    args->k_scales = args->k_offset + job->k_scales; /* an element is a byte where there are scales */
+    args->k_scales = args->k_offset + job->k_scales; /* an element is a byte where there are
+                                                      * scales */
     args->v_scales = args->k_offset + job->v_scales;
     args->tail_scales = args->k_offset + job->tail_scales;
     args->k_tail = job->k_tail;
@@ -201,7 +214,8 @@ static void set_rows(const attend_pass *pass, const tti_attend_tile *tile, int64
 }
 
 /* A tile's blocks of run `run`: [begin, end). */
-static void blocks_of_run(const attend_pass *pass, const tti_attend_tile *tile, int64_t run, int64_t *begin, int64_t *end)
+static void blocks_of_run(const attend_pass *pass, const tti_attend_tile *tile, int64_t run,
+                          int64_t *begin, int64_t *end)
 {
     *begin = tile->block;
     *end = tile->block + tile->n_blocks;
@@ -218,7 +232,8 @@ static void attend_part(void *arg, int thread_id, int n_threads)
     tt_attention *attention = pass->attention;
     uint64_t keys = 0;
     for (;;) {
-        int64_t unit = pass->unit_begin + atomic_fetch_add_explicit(&pass->next, 1, memory_order_relaxed);
+        int64_t unit =
+            pass->unit_begin + atomic_fetch_add_explicit(&pass->next, 1, memory_order_relaxed);
         if (unit >= pass->unit_end) {
             break;
         }
@@ -232,7 +247,9 @@ static void attend_part(void *arg, int thread_id, int n_threads)
             continue;
         }
         blocks_of_run(pass, tile, run, &args.block_begin, &args.block_end);
-        args.parts = n_runs(pass, tile) > 1 ? attention->parts + (unit - pass->unit_begin) * pass->slot_floats : NULL;
+        args.parts = n_runs(pass, tile) > 1
+                         ? attention->parts + (unit - pass->unit_begin) * pass->slot_floats
+                         : NULL;
         args.work = attention->attend_work + thread_id * attention->attend_floats;
         ttk.attend(&args);
         if (set % pass->n_parts == 0) {
@@ -246,14 +263,16 @@ static void attend_part(void *arg, int thread_id, int n_threads)
 /* ---- the second pass ---- */
 
 /* The first run of a tile whose unit of set `set` is not below `unit`. */
-static int64_t run_from(const attend_pass *pass, const tti_attend_tile *tile, int64_t set, int64_t unit)
+static int64_t run_from(const attend_pass *pass, const tti_attend_tile *tile, int64_t set,
+                        int64_t unit)
 {
     int64_t ahead = unit - tile->unit - set;
     return ahead > 0 ? least(parts_of(ahead, n_sets(pass)), n_runs(pass, tile)) : 0;
 }
 
 /* Merges what the wave holds of query `query` of a tile's set. */
-static void merge_query(const attend_pass *pass, const tti_attend_tile *tile, int64_t set, int64_t query)
+static void merge_query(const attend_pass *pass, const tti_attend_tile *tile, int64_t set,
+                        int64_t query)
 {
     tt_attention *attention = pass->attention;
     ttk_attend_args rows = {0};
@@ -280,7 +299,8 @@ static void merge_query(const attend_pass *pass, const tti_attend_tile *tile, in
             continue;
         }
         int64_t slot = tile->unit + run * n_sets(pass) + set - pass->unit_begin;
-        merge.parts = attention->parts + slot * pass->slot_floats + ((seen - begin) * n + query) * pass->part_floats;
+        merge.parts = attention->parts + slot * pass->slot_floats +
+                      ((seen - begin) * n + query) * pass->part_floats;
         merge.is_first = seen == first;
         merge.is_last = end > last;
         ttk.attend_merge(&merge);
@@ -293,7 +313,8 @@ static void merge_part(void *arg, int thread_id, int n_threads)
     (void)thread_id;
     (void)n_threads;
     attend_pass *pass = arg;
-    const tti_attend_tile *from = tile_of_unit(pass, pass->unit_begin), *to = tile_of_unit(pass, pass->unit_end - 1);
+    const tti_attend_tile *from = tile_of_unit(pass, pass->unit_begin),
+                          *to = tile_of_unit(pass, pass->unit_end - 1);
     int64_t n_pieces = (to - from + 1) * n_sets(pass) * TILE_QUERIES;
     for (;;) {
         int64_t piece = atomic_fetch_add_explicit(&pass->next, 1, memory_order_relaxed);

@@ -1,5 +1,5 @@
-/* attention.c - life of the attention layers, and the frame that all kinds of mixers share: heads, gather, columns of the output product,
- * gather. */
+/* attention.c - life of the attention layers, and the frame that all kinds of mixers share: heads,
+ * gather, columns of the output product, gather. */
 #include "attention_internal.h"
 #include <math.h>
 #include <stdlib.h>
@@ -29,7 +29,8 @@ static void count_gqa(const tt_attention *attention, int64_t *q_out, int64_t *k_
 static void take_attention(tt_attention *attention, tt_arena *arena)
 {
     const tt_arch *arch = attention->arch;
-    int64_t T = attention->layout->max_rows_group, n_heads = attention->n_heads, line = TT_CACHE_LINE / (int64_t)sizeof(float);
+    int64_t T = attention->layout->max_rows_group, n_heads = attention->n_heads,
+            line = TT_CACHE_LINE / (int64_t)sizeof(float);
     bool is_mla = arch->attention == TT_ATTENTION_MLA;
     int64_t q_width = attention->q_width, k_width = 0, v_width = 0;
     if (!is_mla) {
@@ -39,23 +40,27 @@ static void take_attention(tt_attention *attention, tt_arena *arena)
     attention->q = tt_arena_take(arena, T * q_width, sizeof(float));
     attention->k = tt_arena_take(arena, T * k_width, sizeof(float));
     attention->v = tt_arena_take(arena, T * v_width, sizeof(float));
-    attention->gate = tt_arena_take(arena, arch->attention_gate ? T * n_heads * arch->D : 0, sizeof(float));
+    attention->gate =
+        tt_arena_take(arena, arch->attention_gate ? T * n_heads * arch->D : 0, sizeof(float));
     attention->q_low = tt_arena_take(arena, T * arch->q_rank, sizeof(float));
     attention->latent = tt_arena_take(arena, T * attention->key_width, sizeof(float));
     attention->q_full = tt_arena_take(arena, T * n_heads * attention->key_width, sizeof(float));
-    attention->o_low = tt_arena_take(arena, is_mla ? T * n_heads * arch->kv_rank : 0, sizeof(float));
+    attention->o_low =
+        tt_arena_take(arena, is_mla ? T * n_heads * arch->kv_rank : 0, sizeof(float));
     int64_t Dk = is_mla ? attention->key_width : arch->D;
-    int64_t floats = (int64_t)ttk_attend_work_floats(TTI_ATTEND_QUERIES, Dk, is_mla ? arch->kv_rank : arch->D);
+    int64_t floats =
+        (int64_t)ttk_attend_work_floats(TTI_ATTEND_QUERIES, Dk, is_mla ? arch->kv_rank : arch->D);
     attention->attend_floats = (floats + line - 1) / line * line;
-    attention->attend_work =
-        tt_arena_take(arena, tt_stream_n_threads(attention->compute) * attention->attend_floats, sizeof(float));
+    attention->attend_work = tt_arena_take(
+        arena, tt_stream_n_threads(attention->compute) * attention->attend_floats, sizeof(float));
     attention->tile = tt_arena_take(arena, T, sizeof(*attention->tile));
     attention->row_first = tt_arena_take(arena, T, sizeof(int64_t));
     attention->parts_floats = tt_plan_attend_parts_floats(arch, attention->layout, attention->role);
     attention->parts = tt_arena_take(arena, attention->parts_floats, sizeof(float));
     attention->merge_state = tt_arena_take(arena, T * n_heads * 2, sizeof(float));
     attention->fill_floats = is_mla ? attention->key_width : 2 * arch->D;
-    attention->fill_work = tt_arena_take(arena, tt_stream_n_threads(attention->compute) * attention->fill_floats, sizeof(float));
+    attention->fill_work = tt_arena_take(
+        arena, tt_stream_n_threads(attention->compute) * attention->fill_floats, sizeof(float));
 }
 
 /* Buffers of gated delta layers; empty where the model has none. */
@@ -79,7 +84,8 @@ static void take_all(tt_attention *attention, tt_arena *arena)
 {
     const tt_layout *layout = attention->layout;
     int64_t T = layout->max_rows_group, pages = (layout->context + TTK_PAGE - 1) / TTK_PAGE;
-    const int64_t widest = most(most(attention->arch->H, attention->arch->q_rank), attention->heads_stride);
+    const int64_t widest =
+        most(most(attention->arch->H, attention->arch->q_rank), attention->heads_stride);
     attention->rounded = tt_arena_take(arena, (int64_t)tt_rows_bytes(layout->act, T, widest), 1);
     take_attention(attention, arena);
     take_delta(attention, arena);
@@ -106,11 +112,12 @@ static void fill_constants(tt_attention *attention)
 
 static tt_status check_delta(const tt_delta *delta)
 {
-    TT_CHECK(delta->Nk == 0 || (delta->Nv >= delta->Nk && delta->Nv % delta->Nk == 0), TT_ERR_UNSUPPORTED,
-             "%lld key heads do not divide %lld value heads", (long long)delta->Nk, (long long)delta->Nv);
-    TT_CHECK(delta->Nk == 0 || (delta->conv >= 1 && delta->conv <= TTI_MAX_TAPS), TT_ERR_UNSUPPORTED,
-             "a convolution over %lld positions; at most %d are supported", (long long)delta->conv,
-             TTI_MAX_TAPS);
+    TT_CHECK(delta->Nk == 0 || (delta->Nv >= delta->Nk && delta->Nv % delta->Nk == 0),
+             TT_ERR_UNSUPPORTED, "%lld key heads do not divide %lld value heads",
+             (long long)delta->Nk, (long long)delta->Nv);
+    TT_CHECK(delta->Nk == 0 || (delta->conv >= 1 && delta->conv <= TTI_MAX_TAPS),
+             TT_ERR_UNSUPPORTED, "a convolution over %lld positions; at most %d are supported",
+             (long long)delta->conv, TTI_MAX_TAPS);
     return TT_OK;
 }
 
@@ -123,7 +130,8 @@ static tt_status create_local(tt_attention *attention, tt_load_params *load)
     TT_TRY(tti_attention_make_tables(attention));
     tt_arena count = {0};
     take_all(attention, &count);
-    TT_TRY(tt_arena_init(&attention->arena, "attention work buffers", count.used_bytes, load->node));
+    TT_TRY(
+        tt_arena_init(&attention->arena, "attention work buffers", count.used_bytes, load->node));
     take_all(attention, &attention->arena);
     fill_constants(attention);
     attention->layer = calloc((size_t)attention->arch->L, sizeof(*attention->layer));
@@ -148,12 +156,15 @@ static void set_widths(tt_attention *attention)
         attention->q_width = attention->n_heads * (arch->nope_dim + arch->rope_dim);
     }
     if (delta->Nk > 0 && attention->role->dp_id >= 0) {
-        const tt_delta_heads heads = tt_layout_delta_heads(delta, attention->layout->tp, attention->role->tp_id);
+        const tt_delta_heads heads =
+            tt_layout_delta_heads(delta, attention->layout->tp, attention->role->tp_id);
         attention->delta_heads = heads;
-        attention->channels = 2 * (heads.key_end - heads.key_begin) * delta->Dk + (heads.value_end - heads.value_begin) * delta->Dv;
+        attention->channels = 2 * (heads.key_end - heads.key_begin) * delta->Dk +
+                              (heads.value_end - heads.value_begin) * delta->Dv;
         attention->state_floats = tt_delta_state_floats(delta, &heads);
     }
-    attention->heads_stride = most(arch->Nq * attention->head_width, delta->Nk > 0 ? delta->Nv * delta->Dv : 0);
+    attention->heads_stride =
+        most(arch->Nq * attention->head_width, delta->Nk > 0 ? delta->Nv * delta->Dv : 0);
 }
 
 /* The gather of the TP group, as wide as the widest part of heads or output columns. */
@@ -169,7 +180,8 @@ static tt_status create_gather(tt_attention *attention)
     }
     int n = attention->role->dp_id >= 0 ? layout->tp : 0;
     const int *member = n ? layout->attention_rank + attention->role->dp_id * layout->tp : NULL;
-    return tt_gather_create(attention->world, member, n, layout->max_rows_group * width, &attention->gather);
+    return tt_gather_create(attention->world, member, n, layout->max_rows_group * width,
+                            &attention->gather);
 }
 
 tt_status tt_attention_create(const tt_attention_params *params, tt_attention **attention_out)
@@ -190,7 +202,8 @@ tt_status tt_attention_create(const tt_attention_params *params, tt_attention **
     attention->kv = params->kv;
     attention->compute = params->compute;
     set_widths(attention);
-    st = tt_world_agree(params->world, tt_load_told(params->load, create_local(attention, params->load)));
+    st = tt_world_agree(params->world,
+                        tt_load_told(params->load, create_local(attention, params->load)));
     if (st == TT_OK) {
         st = tti_attention_agree_on_tables(attention);
     }
@@ -211,7 +224,8 @@ void tt_attention_destroy(tt_attention **attention_ptr)
     if (!attention) {
         return;
     }
-    size_t state_bytes = (size_t)(attention->layout->max_batch_group * attention->state_floats) * sizeof(float);
+    size_t state_bytes =
+        (size_t)(attention->layout->max_batch_group * attention->state_floats) * sizeof(float);
     tt_gather_destroy(&attention->gather);
     for (int64_t l = 0; attention->layer && l < attention->arch->L; l++) {
         tti_attention_free_layer(&attention->layer[l], attention->n_heads);
@@ -230,8 +244,8 @@ void tt_attention_destroy(tt_attention **attention_ptr)
 
 /* ---- forward ---- */
 
-/* Tables that the row loops use: each row's position and sequence, and where a layer caches keys each sequence's pages, from the first that its
- * rows see. */
+/* Tables that the row loops use: each row's position and sequence, and where a layer caches keys
+ * each sequence's pages, from the first that its rows see. */
 static void index_rows(tt_attention *attention, int64_t layer, const tt_batch *batch)
 {
     const tt_layer *kind = &attention->arch->layer[layer];
@@ -241,7 +255,9 @@ static void index_rows(tt_attention *attention, int64_t layer, const tt_batch *b
         int64_t n_pages = (sequence->position + sequence->n_rows + TTK_PAGE - 1) / TTK_PAGE;
         TT_ASSERT(used + n_pages <= attention->page_table_size);
         attention->page_begin[s] = used;
-        int64_t first = kind->mixer == TT_MIXER_ATTENTION ? tti_first_visible(kind, sequence->position) / TTK_PAGE : n_pages;
+        int64_t first = kind->mixer == TT_MIXER_ATTENTION
+                            ? tti_first_visible(kind, sequence->position) / TTK_PAGE
+                            : n_pages;
         for (int64_t p = first; p < n_pages; p++) {
             attention->page_table[used + p] = tti_kv_page(attention->kv, layer, sequence->page[p]);
         }
@@ -253,8 +269,10 @@ static void index_rows(tt_attention *attention, int64_t layer, const tt_batch *b
     }
 }
 
-/* Where each TP rank's heads stand in rows of heads, and its columns in rows of y; returns the width of a row of heads. */
-static int64_t find_parts(const tt_attention *attention, int64_t layer, int64_t T, tt_rect *head_rect, tt_rect *out_rect)
+/* Where each TP rank's heads stand in rows of heads, and its columns in rows of y; returns the
+ * width of a row of heads. */
+static int64_t find_parts(const tt_attention *attention, int64_t layer, int64_t T,
+                          tt_rect *head_rect, tt_rect *out_rect)
 {
     const tt_arch *arch = attention->arch;
     const tt_layout *layout = attention->layout;
@@ -306,8 +324,8 @@ tt_status tt_attention_forward(tt_attention *attention, int64_t layer, const tt_
     index_rows(attention, layer, batch);
     uint64_t bytes_before = attention->kv_bytes_read;
     const tt_act act = attention->layout->act;
-    const tt_rows in =
-        tt_rows_round(input_act(&attention->layer[layer], act), attention->compute, attention->rounded, x, H, T, H);
+    const tt_rows in = tt_rows_round(input_act(&attention->layer[layer], act), attention->compute,
+                                     attention->rounded, x, H, T, H);
     if (arch->layer[layer].mixer == TT_MIXER_DELTA) {
         tti_delta_heads(attention, layer, batch, &in);
     } else if (arch->attention == TT_ATTENTION_MLA) {
@@ -318,9 +336,10 @@ tt_status tt_attention_forward(tt_attention *attention, int64_t layer, const tt_
     TT_TRY(tt_gather_exec(attention->gather, attention->heads, heads_row, head_rect, TT_GATHER_ALL,
                           attention->compute));
     const tt_linear *o = &attention->layer[layer].o;
-    const tt_rows heads = tt_rows_round(tt_linear_act(o, act), attention->compute, attention->rounded, attention->heads,
-                                        heads_row, T, o->K);
-    tt_linear_run(o, attention->compute, "o", y + out_rect[attention->role->tp_id].col, H, &heads, T);
+    const tt_rows heads = tt_rows_round(tt_linear_act(o, act), attention->compute,
+                                        attention->rounded, attention->heads, heads_row, T, o->K);
+    tt_linear_run(o, attention->compute, "o", y + out_rect[attention->role->tp_id].col, H, &heads,
+                  T);
     TT_TRY(tt_gather_exec(attention->gather, y, H, out_rect, TT_GATHER_ALL, attention->compute));
     tt_span_end(&span, attention->weight_bytes / (uint64_t)arch->L +
                            (attention->kv_bytes_read - bytes_before));

@@ -1,12 +1,14 @@
-/* delta.c - the gated delta net: a state S[Dk][Dv] per value head and sequence instead of keys and values, changed token by token.
+/* delta.c - the gated delta net: a state S[Dk][Dv] per value head and sequence instead of keys and
+ * values, changed token by token.
  *
  *   [q|k|v] = silu(conv(qkv x)), causal, channel by channel;   q = q / |q| * Dk^-1/2,  k = k / |k|
  *   beta = sigmoid(b),  decay = exp(-rate * softplus(a + bias))
  *   S = decay S;   S += k (beta (v - S^T k))^T;   o = S^T q;   out = w * rms(o) * silu(z)
- * Value head j uses key head j / (Nv / Nk). Under TP a rank has a run of value heads and the key heads they need.
- * |x| is sqrt(sum x^2 + 1e-6), made by the rms norm: x / sqrt(sum/Dk + 1e-6/Dk) = sqrt(Dk) x / |x|, so that its weights are
- * Dk^-1 for q and Dk^-1/2 for k.
- * How rows are cut into steps changes no bit: the convolution keeps its last inputs, the state its floats, and every sum its order.
+ * Value head j uses key head j / (Nv / Nk). Under TP a rank has a run of value heads and the key
+ * heads they need. |x| is sqrt(sum x^2 + 1e-6), made by the rms norm: x / sqrt(sum/Dk + 1e-6/Dk) =
+ * sqrt(Dk) x / |x|, so that its weights are Dk^-1 for q and Dk^-1/2 for k.
+ * How rows are cut into steps changes no bit: the convolution keeps its last inputs, the state its
+ * floats, and every sum its order.
  * Source: arXiv:2412.06464. */
 #include "attention_internal.h"
 #include <stdatomic.h>
@@ -18,13 +20,14 @@ typedef struct delta_task {
     tt_attention *attention;
     const tti_attention_layer *layer;
     const tt_batch *batch;
-    int64_t n_keys, n_values; /* local heads */
-    int64_t out_row;          /* elements from row to row of heads */
-    float *out;               /* the first local head's output of row 0 */
+    int64_t n_keys, n_values;  /* local heads */
+    int64_t out_row;           /* elements from row to row of heads */
+    float *out;                /* the first local head's output of row 0 */
     _Atomic int64_t next_unit; /* relaxed: only hands out numbers */
 } delta_task;
 
-/* A sequence's state of head h and part p; behind the heads' states lie the convolution's last inputs, [taps - 1][channels], oldest first. */
+/* A sequence's state of head h and part p; behind the heads' states lie the convolution's last
+ * inputs, [taps - 1][channels], oldest first. */
 static float *state_of(const delta_task *task, int64_t slot, int64_t h, int64_t part)
 {
     const tt_delta *delta = &task->attention->arch->delta;
@@ -39,7 +42,8 @@ static float *inputs_of(const delta_task *task, int64_t slot)
 
 /* ---- convolution, lengths, gates ---- */
 
-/* The rows that the taps of row t see: earlier rows of this step, inputs kept from earlier steps, or nothing before position 0. */
+/* The rows that the taps of row t see: earlier rows of this step, inputs kept from earlier steps,
+ * or nothing before position 0. */
 static void find_taps(const delta_task *task, int64_t t, int64_t channel, const float **tap)
 {
     const tt_attention *attention = task->attention;
@@ -84,10 +88,12 @@ static void convolve_part(void *arg, int thread_id, int n_threads)
         const float *tap[TTI_MAX_TAPS];
         find_taps(task, t, channel, tap);
         float *out = attention->convolved + t * attention->channels + channel;
-        ttk.conv_silu_f32(out, tap, task->layer->conv.x + channel, attention->channels, delta->conv, width);
+        ttk.conv_silu_f32(out, tap, task->layer->conv.x + channel, attention->channels, delta->conv,
+                          width);
         if (h < 0) {
-            ttk.rmsnorm_f32(out, width, out, width, unit < task->n_keys ? attention->q_unit : attention->k_unit,
-                            1, width, eps);
+            ttk.rmsnorm_f32(out, width, out, width,
+                            unit < task->n_keys ? attention->q_unit : attention->k_unit, 1, width,
+                            eps);
         } else {
             make_gates(task, t, h);
         }
@@ -97,7 +103,8 @@ static void convolve_part(void *arg, int thread_id, int n_threads)
 /* ---- recurrence ---- */
 
 /* Channels [begin, end) of the inputs that the next step's convolution will see. */
-static void keep_inputs(const delta_task *task, const tt_batch_sequence *sequence, int64_t begin, int64_t end)
+static void keep_inputs(const delta_task *task, const tt_batch_sequence *sequence, int64_t begin,
+                        int64_t end)
 {
     const tt_attention *attention = task->attention;
     int64_t kept = attention->arch->delta.conv - 1, channels = attention->channels;
@@ -108,12 +115,14 @@ static void keep_inputs(const delta_task *task, const tt_batch_sequence *sequenc
         const float *from = row >= 0
                                 ? attention->mixed + (sequence->first_row + row) * channels + begin
                                 : inputs + (j + sequence->n_rows) * channels;
-        memcpy(inputs + j * channels, from, bytes); /* ascending, so that nothing is overwritten before it moved */
+        memcpy(inputs + j * channels, from, bytes); /* ascending, so that nothing is overwritten
+                                                     * before it moved */
     }
 }
 
 /* All rows of a sequence through some columns of one head's state. */
-static void run_unit(const delta_task *task, const tt_batch_sequence *sequence, int64_t h, int64_t part)
+static void run_unit(const delta_task *task, const tt_batch_sequence *sequence, int64_t h,
+                     int64_t part)
 {
     const tt_attention *attention = task->attention;
     const tt_delta *delta = &attention->arch->delta;
@@ -172,12 +181,14 @@ static void finish_part(void *arg, int thread_id, int n_threads)
     for (int64_t i = begin; i < end; i++) {
         int64_t t = i / task->n_values, h = i % task->n_values;
         float *out = task->out + t * task->out_row + h * Dv;
-        ttk.rmsnorm_f32(out, Dv, out, Dv, task->layer->delta_norm.x, 1, Dv, attention->arch->norm_eps);
+        ttk.rmsnorm_f32(out, Dv, out, Dv, task->layer->delta_norm.x, 1, Dv,
+                        attention->arch->norm_eps);
         ttk.silu_mul_f32(out, Dv, attention->z + i * Dv, Dv, out, Dv, 1, Dv);
     }
 }
 
-void tti_delta_heads(tt_attention *attention, int64_t layer_id, const tt_batch *batch, const tt_rows *x)
+void tti_delta_heads(tt_attention *attention, int64_t layer_id, const tt_batch *batch,
+                     const tt_rows *x)
 {
     const tt_arch *arch = attention->arch;
     const tt_delta *delta = &arch->delta;
@@ -203,10 +214,13 @@ void tti_delta_heads(tt_attention *attention, int64_t layer_id, const tt_batch *
         to += part[i]->N;
     }
     tt_linear_run(&layer->gate, attention->compute, "delta z", attention->z, layer->gate.N, x, T);
-    tt_linear_run(&layer->beta, attention->compute, "delta beta", attention->beta, task.n_values, x, T);
-    tt_linear_run(&layer->decay, attention->compute, "delta decay", attention->decay, task.n_values, x, T);
+    tt_linear_run(&layer->beta, attention->compute, "delta beta", attention->beta, task.n_values, x,
+                  T);
+    tt_linear_run(&layer->decay, attention->compute, "delta decay", attention->decay, task.n_values,
+                  x, T);
     tt_stream_run(attention->compute, "delta convolution", convolve_part, &task);
     tt_stream_run(attention->compute, "delta recurrence", recur_part, &task);
     tt_stream_run(attention->compute, "delta output", finish_part, &task);
-    attention->kv_bytes_read += (uint64_t)(batch->n_sequences * attention->state_floats) * sizeof(float);
+    attention->kv_bytes_read +=
+        (uint64_t)(batch->n_sequences * attention->state_floats) * sizeof(float);
 }

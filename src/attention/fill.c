@@ -1,7 +1,9 @@
-/* fill.c - made-up keys and values, so that a sequence can be timed at any depth without computing what comes before.
+/* fill.c - made-up keys and values, so that a sequence can be timed at any depth without computing
+ * what comes before.
  *
- * Every number is uniform in [-1, 1) and hangs on (seed, layer, KV head of the model, position) alone, so all layouts hold the same; keys are not rotated,
- * which only renames random numbers. States of recurrent layers start empty, as at position 0: their cost does not depend on depth. */
+ * Every number is uniform in [-1, 1) and hangs on (seed, layer, KV head of the model, position)
+ * alone, so all layouts hold the same; keys are not rotated, which only renames random numbers.
+ * States of recurrent layers start empty, as at position 0: their cost does not depend on depth. */
 #include "attention_internal.h"
 #include <string.h>
 
@@ -39,7 +41,8 @@ static void fill_page(const fill_task *task, int64_t layer, int64_t p, float *x)
     const tt_arch *arch = attention->arch;
     void *page = tti_kv_page(attention->kv, layer, task->page[p]);
     for (int64_t token = 0; token < TTK_PAGE && p * TTK_PAGE + token < task->n; token++) {
-        uint64_t key = mix(task->seed + mix(((uint64_t)layer << 40) + (uint64_t)(p * TTK_PAGE + token) + 1));
+        uint64_t key =
+            mix(task->seed + mix(((uint64_t)layer << 40) + (uint64_t)(p * TTK_PAGE + token) + 1));
         if (arch->attention == TT_ATTENTION_MLA) {
             make_numbers(x, attention->key_width, key);
             tti_mla_store(attention, page, token, x);
@@ -67,13 +70,15 @@ static void fill_part(void *arg, int thread_id, int n_threads)
     }
 }
 
-void tt_attention_fill(tt_attention *attention, const int32_t *page, int64_t n, int64_t slot, uint64_t seed)
+void tt_attention_fill(tt_attention *attention, const int32_t *page, int64_t n, int64_t slot,
+                       uint64_t seed)
 {
     fill_task task = {attention, page, n, (n + TTK_PAGE - 1) / TTK_PAGE, mix(seed)};
     size_t floats = (size_t)attention->state_floats;
     for (int64_t layer = 0; layer < attention->arch->L; layer++) {
         if (attention->arch->layer[layer].mixer == TT_MIXER_DELTA && floats > 0) {
-            memset(attention->layer[layer].state + (size_t)slot * floats, 0, floats * sizeof(float));
+            memset(attention->layer[layer].state + (size_t)slot * floats, 0,
+                   floats * sizeof(float));
         }
     }
     tt_stream_run(attention->compute, "fill", fill_part, &task);

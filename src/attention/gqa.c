@@ -1,5 +1,6 @@
 /* gqa.c - grouped-query attention: project, normalise, rotate, store keys and values, attend, gate.
- * With a norm over the whole projection (TT_QK_NORM_WHOLE) every TP rank projects all heads, since the norm needs them all. */
+ * With a norm over the whole projection (TT_QK_NORM_WHOLE) every TP rank projects all heads, since
+ * the norm needs them all. */
 #include "attention_internal.h"
 
 typedef struct prepare_task {
@@ -31,13 +32,14 @@ static void rotate(const prepare_task *task, float *x, int64_t n_heads, int64_t 
     const tt_attention *attention = task->attention;
     const tt_rope *rope = &attention->arch->rope;
     tti_rotary rotary = tti_attention_rotary(attention, task->batch, t);
-    ttk.rope_f32(x, n_heads, attention->arch->D, rope->dim, rotary.cos, rotary.sin, rope->interleaved);
+    ttk.rope_f32(x, n_heads, attention->arch->D, rope->dim, rotary.cos, rotary.sin,
+                 rope->interleaved);
 }
 
-/* Norm, clipping and rotation of q or k of row t, of which [first, first + n_local) heads are this rank's. Without a norm over the whole row it
- * holds just those. */
-static void prepare_heads(const prepare_task *task, float *x, int64_t n_heads, int64_t n_local, int64_t first,
-                          const float *weight, int64_t t)
+/* Norm, clipping and rotation of q or k of row t, of which [first, first + n_local) heads are this
+ * rank's. Without a norm over the whole row it holds just those. */
+static void prepare_heads(const prepare_task *task, float *x, int64_t n_heads, int64_t n_local,
+                          int64_t first, const float *weight, int64_t t)
 {
     const tt_arch *arch = task->attention->arch;
     const tt_layer *kind = &arch->layer[task->layer];
@@ -59,9 +61,11 @@ static void prepare_heads(const prepare_task *task, float *x, int64_t n_heads, i
     }
 }
 
-void tti_gqa_store(const tt_attention *attention, void *page, int64_t token, int64_t h, const float *k, const float *v)
+void tti_gqa_store(const tt_attention *attention, void *page, int64_t token, int64_t h,
+                   const float *k, const float *v)
 {
-    int64_t D = attention->arch->D, part = h * tti_kv_head_elements(attention->kv, D), key_at = part + token * D;
+    int64_t D = attention->arch->D, part = h * tti_kv_head_elements(attention->kv, D),
+            key_at = part + token * D;
     int64_t scale_at = part + 2 * TTK_PAGE * D + token * (int64_t)sizeof(float);
     tti_kv_store(attention->kv, page, key_at, scale_at, k, D);
     tti_kv_store(attention->kv, page, key_at + TTK_PAGE * D, scale_at + TTI_KV_SCALES, v, D);
@@ -154,13 +158,18 @@ static void attend(tt_attention *attention, const prepare_task *task)
     tti_attend_rows(attention, task->batch, &job);
 }
 
-void tti_gqa_heads(tt_attention *attention, int64_t layer_id, const tt_batch *batch, const tt_rows *x)
+void tti_gqa_heads(tt_attention *attention, int64_t layer_id, const tt_batch *batch,
+                   const tt_rows *x)
 {
     const tt_arch *arch = attention->arch;
     const tti_attention_layer *layer = &attention->layer[layer_id];
     int64_t T = batch->T;
     bool whole = tti_norm_is_whole(arch, layer_id);
-    prepare_task task = {attention, layer_id, batch, whole, whole ? attention->role->head_begin : 0,
+    prepare_task task = {attention,
+                         layer_id,
+                         batch,
+                         whole,
+                         whole ? attention->role->head_begin : 0,
                          whole ? attention->role->kv_begin : 0};
     tt_linear_run(&layer->q, attention->compute, "q", attention->q, layer->q.N, x, T);
     tt_linear_run(&layer->k, attention->compute, "k", attention->k, layer->k.N, x, T);
@@ -168,7 +177,8 @@ void tti_gqa_heads(tt_attention *attention, int64_t layer_id, const tt_batch *ba
     tt_stream_run(attention->compute, "rotate and store", prepare_part, &task);
     attend(attention, &task);
     if (arch->attention_gate) {
-        tt_linear_run(&layer->gate, attention->compute, "gate", attention->gate, layer->gate.N, x, T);
+        tt_linear_run(&layer->gate, attention->compute, "gate", attention->gate, layer->gate.N, x,
+                      T);
         tt_stream_run(attention->compute, "gate heads", gate_part, &task);
     }
 }

@@ -1,5 +1,6 @@
-/* kv.c - the pool of KV pages. A page holds TTK_PAGE tokens of one sequence for every attention layer; pages are reference counted. The lowest free page
- * is taken first, so that all ranks of a TP group, who see the same requests, choose alike. */
+/* kv.c - the pool of KV pages. A page holds TTK_PAGE tokens of one sequence for every attention
+ * layer; pages are reference counted. The lowest free page is taken first, so that all ranks of a
+ * TP group, who see the same requests, choose alike. */
 #include "attention_internal.h"
 #include <stdlib.h>
 #include <string.h>
@@ -17,12 +18,15 @@ tt_status tt_kv_create(const tt_arch *arch, const tt_layout *layout, int rank, i
     }
     kv->n_pages = role->dp_id >= 0 ? layout->kv_pages : 0;
     kv->n_free = kv->n_pages;
-    kv->page_bytes = TTK_PAGE * (size_t)tt_plan_kv_token_bytes(arch, layout->kv, role->kv_end - role->kv_begin);
+    kv->page_bytes =
+        TTK_PAGE * (size_t)tt_plan_kv_token_bytes(arch, layout->kv, role->kv_end - role->kv_begin);
     kv->bytes = (size_t)kv->n_layers * (size_t)kv->n_pages * kv->page_bytes;
     tt_status st = tt_memory_alloc("the KV cache", kv->bytes, node, &kv->data);
     if (st == TT_OK) {
         kv->references = calloc((size_t)kv->n_pages + 1, sizeof(*kv->references));
-        st = kv->references && kv->ordinal ? TT_OK : TT_FAIL(TT_ERR_NOMEM, "no memory for the KV page table");
+        st = kv->references && kv->ordinal
+                 ? TT_OK
+                 : TT_FAIL(TT_ERR_NOMEM, "no memory for the KV page table");
     }
     if (st != TT_OK) {
         tt_kv_destroy(&kv);
@@ -95,7 +99,8 @@ void *tti_kv_page(const tt_kv *kv, int64_t layer, int32_t page)
     return (unsigned char *)kv->data + part * kv->page_bytes;
 }
 
-void tti_kv_store(const tt_kv *kv, void *page, int64_t at, int64_t scale_at, const float *x, int64_t n)
+void tti_kv_store(const tt_kv *kv, void *page, int64_t at, int64_t scale_at, const float *x,
+                  int64_t n)
 {
     if (kv->type == TTK_I8) {
         const ttk_format format = {.code = TTK_I8, .scale = TTK_F32, .group = (int32_t)n};

@@ -1,4 +1,5 @@
-/* mla.c - multi-head latent attention in its absorbed form, for every row: the cache holds c[kv_rank] and one rotary key a token.
+/* mla.c - multi-head latent attention in its absorbed form, for every row: the cache holds
+ * c[kv_rank] and one rotary key a token.
  *
  *   q_low[h] = Wk[h]^T q_nope[h]          score = (q_low . c + q_rope . k_rope) * scale
  *   o_low[h] = sum_j p_j c_j              o[h] = Wv[h] o_low[h]
@@ -49,7 +50,8 @@ static void latent_part(void *arg, int thread_id, int n_threads)
         ttk.rmsnorm_f32(latent, r, latent, r, layer->kv_a_norm.x, 1, r, arch->mla_norm_eps);
         if (arch->layer[task->layer].rope) {
             tti_rotary rotary = tti_attention_rotary(attention, task->batch, t);
-            ttk.rope_f32(latent + r, 1, arch->rope_dim, arch->rope_dim, rotary.cos, rotary.sin, arch->rope.interleaved);
+            ttk.rope_f32(latent + r, 1, arch->rope_dim, arch->rope_dim, rotary.cos, rotary.sin,
+                         arch->rope.interleaved);
         }
         const tt_batch_sequence *sequence = &task->batch->sequence[attention->row_sequence[t]];
         void *page = tti_kv_page(attention->kv, task->layer, sequence->page[position / TTK_PAGE]);
@@ -72,7 +74,8 @@ static void absorb_query_part(void *arg, int thread_id, int n_threads)
         int64_t n = end - begin < T - t ? end - begin : T - t;
         const float *q = attention->q + t * attention->q_width + h * q_head;
         float *full = attention->q_full + t * full_row + h * attention->key_width;
-        const tt_rows rows = tt_rows_plain(q, attention->q_width); /* the latent products stay in f32 */
+        /* the latent products stay in f32 */
+        const tt_rows rows = tt_rows_plain(q, attention->q_width);
         tt_linear_part(&attention->layer[task->layer].wk[h], full, full_row, &rows, n, 0, 1);
         for (int64_t i = 0; i < n; i++) {
             float *rotary = full + i * full_row + arch->kv_rank;
@@ -80,7 +83,8 @@ static void absorb_query_part(void *arg, int thread_id, int n_threads)
                    (size_t)arch->rope_dim * sizeof(float));
             if (arch->layer[task->layer].rope) {
                 tti_rotary angles = tti_attention_rotary(attention, task->batch, t + i);
-                ttk.rope_f32(rotary, 1, arch->rope_dim, arch->rope_dim, angles.cos, angles.sin, arch->rope.interleaved);
+                ttk.rope_f32(rotary, 1, arch->rope_dim, arch->rope_dim, angles.cos, angles.sin,
+                             arch->rope.interleaved);
             }
         }
         begin += n;
@@ -99,7 +103,8 @@ static void expand_value_part(void *arg, int thread_id, int n_threads)
     while (begin < end) {
         int64_t h = begin / T, t = begin % T;
         int64_t n = end - begin < T - t ? end - begin : T - t;
-        const tt_rows rows = tt_rows_plain(attention->o_low + t * low_row + h * arch->kv_rank, low_row);
+        const tt_rows rows =
+            tt_rows_plain(attention->o_low + t * low_row + h * arch->kv_rank, low_row);
         tt_linear_part(&attention->layer[task->layer].wv[h],
                        attention->heads + t * heads_row +
                            (attention->role->head_begin + h) * arch->v_dim,
@@ -108,25 +113,25 @@ static void expand_value_part(void *arg, int thread_id, int n_threads)
     }
 }
 
-void tti_mla_heads(tt_attention *attention, int64_t layer_id, const tt_batch *batch, const tt_rows *x)
+void tti_mla_heads(tt_attention *attention, int64_t layer_id, const tt_batch *batch,
+                   const tt_rows *x)
 {
     const tt_arch *arch = attention->arch;
     const tti_attention_layer *layer = &attention->layer[layer_id];
     int64_t T = batch->T;
     mla_task task = {attention, layer_id, batch};
-    tt_linear_run(&layer->kv_a, attention->compute, "kv_a", attention->latent,
-                  attention->key_width, x, T);
+    tt_linear_run(&layer->kv_a, attention->compute, "kv_a", attention->latent, attention->key_width,
+                  x, T);
     if (arch->q_rank > 0) {
-        tt_linear_run(&layer->q_a, attention->compute, "q_a", attention->q_low, arch->q_rank, x,
-                      T);
+        tt_linear_run(&layer->q_a, attention->compute, "q_a", attention->q_low, arch->q_rank, x, T);
         tt_stream_run(attention->compute, "query norm", query_norm_part, &task);
         const tt_act act = tt_linear_act(&layer->q_b, attention->layout->act);
-        tt_rows low = tt_rows_round(act, attention->compute, attention->rounded, attention->q_low, arch->q_rank, T,
-                                    arch->q_rank);
-        tt_linear_run(&layer->q_b, attention->compute, "q_b", attention->q, attention->q_width, &low, T);
+        tt_rows low = tt_rows_round(act, attention->compute, attention->rounded, attention->q_low,
+                                    arch->q_rank, T, arch->q_rank);
+        tt_linear_run(&layer->q_b, attention->compute, "q_b", attention->q, attention->q_width,
+                      &low, T);
     } else {
-        tt_linear_run(&layer->q, attention->compute, "q", attention->q, attention->q_width, x,
-                      T);
+        tt_linear_run(&layer->q, attention->compute, "q", attention->q, attention->q_width, x, T);
     }
     tt_stream_run(attention->compute, "store latent", latent_part, &task);
     tt_stream_run(attention->compute, "absorb query", absorb_query_part, &task);

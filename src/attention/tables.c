@@ -1,6 +1,7 @@
-/* tables.c - cosines and sines of every position, and the scale of queries by position. Angles are (float)position * inv_freq in float, as the
- * reference computes them; cosine, sine and logarithm of that in double, rounded once. The C library's last digit may differ between machines,
- * so all ranks compare what they made. */
+/* tables.c - cosines and sines of every position, and the scale of queries by position. Angles are
+ * (float)position * inv_freq in float, as the reference computes them; cosine, sine and logarithm
+ * of that in double, rounded once. The C library's last digit may differ between machines, so all
+ * ranks compare what they made. */
 #include "attention_internal.h"
 #include <math.h>
 #include <string.h>
@@ -15,8 +16,8 @@ static tt_status alloc_vector(const char *what, int64_t n, tti_vector *vector)
     return TT_OK;
 }
 
-/* A sequence that may grow above long_from uses the long table, each by itself: its numbers must not depend on its batch mates, nor change
- * on the way. */
+/* A sequence that may grow above long_from uses the long table, each by itself: its numbers must
+ * not depend on its batch mates, nor change on the way. */
 static bool uses_long(const tt_rope *rope, int64_t max_tokens)
 {
     return rope->long_inv_freq && max_tokens > rope->long_from;
@@ -91,7 +92,8 @@ static uint64_t hash_vector(uint64_t hash, const tti_vector *vector)
 
 tt_status tti_attention_agree_on_tables(tt_attention *attention)
 {
-    int64_t max_min[2] = {INT64_MIN, INT64_MIN}; /* max(hash), max(-1 - hash) over attention ranks; equal iff all are */
+    int64_t max_min[2] = {INT64_MIN, INT64_MIN}; /* max(hash), max(-1 - hash) over attention
+                                                  * ranks; equal iff all are */
     if (attention->role->dp_id >= 0) {
         uint64_t hash = TT_HASH_BEGIN;
         for (int i = 0; i < 2; i++) {
@@ -100,7 +102,8 @@ tt_status tti_attention_agree_on_tables(tt_attention *attention)
         }
         hash = hash_vector(hash, &attention->query_scale);
         for (int64_t l = 0; l < attention->arch->L; l++) {
-            hash = hash_vector(hash, &attention->layer[l].decay_rate); /* an exponential of what the file holds */
+            /* an exponential of what the file holds */
+            hash = hash_vector(hash, &attention->layer[l].decay_rate);
         }
         max_min[0] = (int64_t)(hash >> 1);
         max_min[1] = -1 - max_min[0];

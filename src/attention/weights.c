@@ -1,9 +1,11 @@
-/* weights.c - what each kind of mixer loads on a rank: its heads' rows of the projections, its columns of the output product, and small vectors. */
+/* weights.c - what each kind of mixer loads on a rank: its heads' rows of the projections, its
+ * columns of the output product, and small vectors. */
 #include "attention_internal.h"
 #include <stdlib.h>
 #include <string.h>
 
-/* Elements [begin, begin + n) of a role's tensor as a vector; nothing if the model has no such tensor. */
+/* Elements [begin, begin + n) of a role's tensor as a vector; nothing if the model has no such
+ * tensor. */
 static tt_status load_vector(tt_load_params *load, tt_role role, int64_t layer, int64_t begin,
                              int64_t n, tti_vector *vector)
 {
@@ -29,7 +31,8 @@ void tti_vector_free(tti_vector *vector)
 
 /* Rows [row, row + n) of a projection, with its bias if it has one. */
 static tt_status load_rows(tt_attention *attention, tt_load_params *load, tt_role role,
-                           tt_role bias_role, int64_t layer, int64_t row, int64_t n, tt_linear *linear)
+                           tt_role bias_role, int64_t layer, int64_t row, int64_t n,
+                           tt_linear *linear)
 {
     tt_tensor tensor = tt_model_tensor(load->model, role, layer, 0);
     TT_TRY(tt_load_linear(load, &tensor, row, n, linear));
@@ -57,10 +60,12 @@ static tt_status load_gqa(tt_attention *attention, tt_load_params *load, int64_t
                      whole ? arch->Nkv * D : kv_n, &layer->k));
     TT_TRY(load_rows(attention, load, TT_ROLE_V, TT_ROLE_V_BIAS, l, kv_row, kv_n, &layer->v));
     if (arch->attention_gate) {
-        TT_TRY(load_rows(attention, load, TT_ROLE_Q_GATE, TT_ROLE_COUNT, l, q_row, q_n, &layer->gate));
+        TT_TRY(
+            load_rows(attention, load, TT_ROLE_Q_GATE, TT_ROLE_COUNT, l, q_row, q_n, &layer->gate));
     }
     if (arch->sinks) {
-        TT_TRY(load_vector(load, TT_ROLE_SINKS, l, role->head_begin, attention->n_heads, &layer->sinks));
+        TT_TRY(load_vector(load, TT_ROLE_SINKS, l, role->head_begin, attention->n_heads,
+                           &layer->sinks));
     }
     if (arch->qk_norm != TT_QK_NORM_NONE && arch->layer[l].qk_norm) {
         TT_TRY(load_norm(load, TT_ROLE_Q_NORM, l, &layer->q_norm));
@@ -71,9 +76,10 @@ static tt_status load_gqa(tt_attention *attention, tt_load_params *load, int64_t
 
 /* ---- latent attention ---- */
 
-/* What brings each head's query into the latent space and its value out of it. Files hold them as one matrix, [nope | v] rows for each head, or
- * as two of which the first is transposed. */
-static tt_status load_latent_heads(tt_attention *attention, tt_load_params *load, int64_t l, tt_load_target *target)
+/* What brings each head's query into the latent space and its value out of it. Files hold them as
+ * one matrix, [nope | v] rows for each head, or as two of which the first is transposed. */
+static tt_status load_latent_heads(tt_attention *attention, tt_load_params *load, int64_t l,
+                                   tt_load_target *target)
 {
     const tt_arch *arch = attention->arch;
     tti_attention_layer *layer = &attention->layer[l];
@@ -83,19 +89,24 @@ static tt_status load_latent_heads(tt_attention *attention, tt_load_params *load
         tt_tensor k = tt_model_tensor(load->model, TT_ROLE_MLA_K, l, 0);
         tt_tensor v = tt_model_tensor(load->model, TT_ROLE_MLA_V, l, 0);
         for (int h = 0; h < n; h++) {
-            target[h] = (tt_load_target){.row = (begin + h) * arch->kv_rank, .n_rows = arch->kv_rank, .linear = &layer->wk[h]};
+            target[h] = (tt_load_target){.row = (begin + h) * arch->kv_rank,
+                                         .n_rows = arch->kv_rank,
+                                         .linear = &layer->wk[h]};
         }
         TT_TRY(tt_load_linears(load, &k, target, n));
         for (int h = 0; h < n; h++) {
-            target[h] = (tt_load_target){.row = (begin + h) * arch->v_dim, .n_rows = arch->v_dim, .linear = &layer->wv[h]};
+            target[h] = (tt_load_target){
+                .row = (begin + h) * arch->v_dim, .n_rows = arch->v_dim, .linear = &layer->wv[h]};
         }
         return tt_load_linears(load, &v, target, n);
     }
     tt_tensor kv_b = tt_model_tensor(load->model, TT_ROLE_KV_B, l, 0);
     for (int h = 0; h < n; h++) {
         int64_t row = (begin + h) * (arch->nope_dim + arch->v_dim);
-        target[2 * h] = (tt_load_target){.row = row, .n_rows = arch->nope_dim, .transposed = true, .linear = &layer->wk[h]};
-        target[2 * h + 1] = (tt_load_target){.row = row + arch->nope_dim, .n_rows = arch->v_dim, .linear = &layer->wv[h]};
+        target[2 * h] = (tt_load_target){
+            .row = row, .n_rows = arch->nope_dim, .transposed = true, .linear = &layer->wk[h]};
+        target[2 * h + 1] = (tt_load_target){
+            .row = row + arch->nope_dim, .n_rows = arch->v_dim, .linear = &layer->wv[h]};
     }
     return tt_load_linears(load, &kv_b, target, 2 * n);
 }
@@ -107,13 +118,15 @@ static tt_status load_mla(tt_attention *attention, tt_load_params *load, int64_t
     int64_t q_head = arch->nope_dim + arch->rope_dim;
     int64_t q_row = attention->role->head_begin * q_head, q_n = attention->n_heads * q_head;
     if (arch->q_rank > 0) {
-        TT_TRY(load_rows(attention, load, TT_ROLE_Q_A, TT_ROLE_COUNT, l, 0, arch->q_rank, &layer->q_a));
+        TT_TRY(load_rows(attention, load, TT_ROLE_Q_A, TT_ROLE_COUNT, l, 0, arch->q_rank,
+                         &layer->q_a));
         TT_TRY(load_norm(load, TT_ROLE_Q_A_NORM, l, &layer->q_a_norm));
         TT_TRY(load_rows(attention, load, TT_ROLE_Q_B, TT_ROLE_COUNT, l, q_row, q_n, &layer->q_b));
     } else {
         TT_TRY(load_rows(attention, load, TT_ROLE_Q, TT_ROLE_COUNT, l, q_row, q_n, &layer->q));
     }
-    TT_TRY(load_rows(attention, load, TT_ROLE_KV_A, TT_ROLE_COUNT, l, 0, attention->key_width, &layer->kv_a));
+    TT_TRY(load_rows(attention, load, TT_ROLE_KV_A, TT_ROLE_COUNT, l, 0, attention->key_width,
+                     &layer->kv_a));
     TT_TRY(load_norm(load, TT_ROLE_KV_A_NORM, l, &layer->kv_a_norm));
     layer->wk = calloc((size_t)attention->n_heads, sizeof(*layer->wk));
     layer->wv = calloc((size_t)attention->n_heads, sizeof(*layer->wv));
@@ -132,15 +145,17 @@ static tt_status load_mla(tt_attention *attention, tt_load_params *load, int64_t
 
 /* ---- gated delta net ---- */
 
-/* The convolution's weights of local channels: [channel][tap] in the file, [taps][channels] here, so that neighbours stand together. */
+/* The convolution's weights of local channels: [channel][tap] in the file, [taps][channels] here,
+ * so that neighbours stand together. */
 static tt_status load_convolution(tt_attention *attention, tt_load_params *load, int64_t l,
                                   const int64_t *row, const int64_t *n)
 {
     int64_t taps = attention->arch->delta.conv, channel = 0;
     tti_vector *conv = &attention->layer[l].conv;
     void *data = NULL;
-    TT_TRY(tt_memory_alloc("convolution weights", (size_t)(taps * attention->channels) * sizeof(float),
-                           load->node, &data));
+    TT_TRY(tt_memory_alloc("convolution weights",
+                           (size_t)(taps * attention->channels) * sizeof(float), load->node,
+                           &data));
     conv->x = data;
     conv->n = taps * attention->channels;
     load->packed_bytes += (uint64_t)conv->n * sizeof(float);
@@ -163,10 +178,12 @@ static tt_status load_delta(tt_attention *attention, tt_load_params *load, int64
     const tt_delta *delta = &attention->arch->delta;
     const tt_delta_heads *heads = &attention->delta_heads;
     tti_attention_layer *layer = &attention->layer[l];
-    int64_t n_values = heads->value_end - heads->value_begin, n_keys = heads->key_end - heads->key_begin;
+    int64_t n_values = heads->value_end - heads->value_begin,
+            n_keys = heads->key_end - heads->key_begin;
     int64_t keys = delta->Nk * delta->Dk;
     int64_t value_row = heads->value_begin * delta->Dv, value_n = n_values * delta->Dv;
-    const int64_t row[] = {heads->key_begin * delta->Dk, keys + heads->key_begin * delta->Dk, 2 * keys + value_row};
+    const int64_t row[] = {heads->key_begin * delta->Dk, keys + heads->key_begin * delta->Dk,
+                           2 * keys + value_row};
     const int64_t n[] = {n_keys * delta->Dk, n_keys * delta->Dk, value_n};
     const tt_load_target target[] = {
         {.row = row[0], .n_rows = n[0], .linear = &layer->q},
@@ -175,14 +192,20 @@ static tt_status load_delta(tt_attention *attention, tt_load_params *load, int64
     };
     tt_tensor tensor = tt_model_tensor(load->model, TT_ROLE_DELTA_QKV, l, 0);
     TT_TRY(tt_load_linears(load, &tensor, target, 3));
-    attention->weight_bytes += tt_linear_bytes(&layer->q) + tt_linear_bytes(&layer->k) + tt_linear_bytes(&layer->v);
-    TT_TRY(load_rows(attention, load, TT_ROLE_DELTA_GATE, TT_ROLE_COUNT, l, value_row, value_n, &layer->gate));
-    TT_TRY(load_rows(attention, load, TT_ROLE_DELTA_BETA, TT_ROLE_COUNT, l, heads->value_begin, n_values, &layer->beta));
-    TT_TRY(load_rows(attention, load, TT_ROLE_DELTA_DECAY, TT_ROLE_COUNT, l, heads->value_begin, n_values, &layer->decay));
+    attention->weight_bytes +=
+        tt_linear_bytes(&layer->q) + tt_linear_bytes(&layer->k) + tt_linear_bytes(&layer->v);
+    TT_TRY(load_rows(attention, load, TT_ROLE_DELTA_GATE, TT_ROLE_COUNT, l, value_row, value_n,
+                     &layer->gate));
+    TT_TRY(load_rows(attention, load, TT_ROLE_DELTA_BETA, TT_ROLE_COUNT, l, heads->value_begin,
+                     n_values, &layer->beta));
+    TT_TRY(load_rows(attention, load, TT_ROLE_DELTA_DECAY, TT_ROLE_COUNT, l, heads->value_begin,
+                     n_values, &layer->decay));
     TT_TRY(load_convolution(attention, load, l, row, n));
-    TT_TRY(load_vector(load, TT_ROLE_DELTA_NORM, l, 0, n_values > 0 ? delta->Dv : 0, &layer->delta_norm));
+    TT_TRY(load_vector(load, TT_ROLE_DELTA_NORM, l, 0, n_values > 0 ? delta->Dv : 0,
+                       &layer->delta_norm));
     void *state = NULL;
-    size_t bytes = (size_t)(attention->layout->max_batch_group * attention->state_floats) * sizeof(float);
+    size_t bytes =
+        (size_t)(attention->layout->max_batch_group * attention->state_floats) * sizeof(float);
     TT_TRY(tt_memory_alloc("recurrent states", bytes, load->node, &state));
     layer->state = state;
     return TT_OK;
@@ -228,9 +251,9 @@ void tti_attention_free_layer(tti_attention_layer *layer, int64_t n_heads)
     }
     free(layer->wk);
     free(layer->wv);
-    tti_vector *vectors[] = {&layer->q_norm,    &layer->k_norm, &layer->sinks,      &layer->q_a_norm,
-                             &layer->kv_a_norm, &layer->conv,   &layer->decay_bias, &layer->decay_rate,
-                             &layer->delta_norm};
+    tti_vector *vectors[] = {&layer->q_norm,     &layer->k_norm,     &layer->sinks,
+                             &layer->q_a_norm,   &layer->kv_a_norm,  &layer->conv,
+                             &layer->decay_bias, &layer->decay_rate, &layer->delta_norm};
     for (size_t i = 0; i < sizeof(vectors) / sizeof(vectors[0]); i++) {
         tti_vector_free(vectors[i]);
     }

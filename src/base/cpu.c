@@ -68,7 +68,8 @@ static unsigned detect_flags(void)
         }
     }
     unsigned amx = CPUID_AMX_TILE | CPUID_AMX_INT8 | CPUID_AMX_BF16;
-    bool has_amx = (found & TTK_CPU_AVX512_VNNI) && (d & amx) == amx && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & CPUID_AVX512_BF16);
+    bool has_amx = (found & TTK_CPU_AVX512_VNNI) && (d & amx) == amx &&
+                   __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & CPUID_AVX512_BF16);
     if (has_amx && (xcr0 & XCR0_AMX) == XCR0_AMX &&
         syscall(SYS_arch_prctl, REQUEST_XSTATE_PERMISSION, XSTATE_TILE_DATA) == 0) {
         found |= TTK_CPU_AMX;

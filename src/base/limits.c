@@ -1,5 +1,6 @@
-/* limits.c - how fast the threads of a stream move bytes and calculate. Passes over a buffer far larger than the caches; loops in registers
- * (ttk_peak.h). A pass lasts from its first thread's start to the last one's end. */
+/* limits.c - how fast the threads of a stream move bytes and calculate. Passes over a buffer far
+ * larger than the caches; loops in registers (ttk_peak.h). A pass lasts from its first thread's
+ * start to the last one's end. */
 #include "tutti/limits.h"
 #include <stdlib.h>
 #include <string.h>
@@ -16,11 +17,19 @@ enum {
     MIN_BYTES = 1 << 20,       /* less cannot be timed */
     BLOCK_FLOATS = 64,         /* the unit in which the buffer is split and read */
     TRIAD_ARRAYS = 3,
-    PEAK_ROUNDS = 4,           /* of arithmetic in a pass: a millisecond or so */
+    PEAK_ROUNDS = 4, /* of arithmetic in a pass: a millisecond or so */
     MAX_REPEATS = 1000
 };
 
-typedef enum pass_way { WAY_TOUCH, WAY_SUM, WAY_TRIAD, WAY_FMA, WAY_INT8, WAY_BF16, WAY_COUNT } pass_way;
+typedef enum pass_way {
+    WAY_TOUCH,
+    WAY_SUM,
+    WAY_TRIAD,
+    WAY_FMA,
+    WAY_INT8,
+    WAY_BF16,
+    WAY_COUNT
+} pass_way;
 
 /* One thread's part of one pass, on its own cache line. */
 typedef struct pass {
@@ -108,13 +117,16 @@ size_t tt_limits_buffer_bytes(const tt_topology *topology)
     return bytes > MIN_BYTES ? bytes : MIN_BYTES;
 }
 
-tt_status tt_limits_measure(tt_stream *stream, size_t bytes, int node, int repeats, tt_limits *limits_out)
+tt_status tt_limits_measure(tt_stream *stream, size_t bytes, int node, int repeats,
+                            tt_limits *limits_out)
 {
     int n_threads = tt_stream_n_threads(stream);
-    TT_CHECK(repeats >= 1 && repeats <= MAX_REPEATS, TT_ERR_ARG, "limits of the machine: %d repeats, must be 1 to %d", repeats,
-             (int)MAX_REPEATS);
-    TT_CHECK(bytes >= MIN_BYTES, TT_ERR_ARG, "limits of the machine: a buffer of %zu bytes is too small", bytes);
-    measurement m = {.cpu_flags = tt_cpu_flags(), .n_blocks = (int64_t)(bytes / (BLOCK_FLOATS * sizeof(float)))};
+    TT_CHECK(repeats >= 1 && repeats <= MAX_REPEATS, TT_ERR_ARG,
+             "limits of the machine: %d repeats, must be 1 to %d", repeats, (int)MAX_REPEATS);
+    TT_CHECK(bytes >= MIN_BYTES, TT_ERR_ARG,
+             "limits of the machine: a buffer of %zu bytes is too small", bytes);
+    measurement m = {.cpu_flags = tt_cpu_flags(),
+                     .n_blocks = (int64_t)(bytes / (BLOCK_FLOATS * sizeof(float)))};
     void *data = NULL;
     TT_TRY(tt_memory_alloc("limits of the machine", bytes, node, &data));
     m.data = data;
@@ -131,7 +143,8 @@ tt_status tt_limits_measure(tt_stream *stream, size_t bytes, int node, int repea
             best[w] = rate > best[w] ? rate : best[w];
         }
     }
-    *limits_out = (tt_limits){bytes, best[WAY_SUM], best[WAY_TRIAD], best[WAY_FMA], best[WAY_INT8], best[WAY_BF16]};
+    *limits_out = (tt_limits){bytes,         best[WAY_SUM],  best[WAY_TRIAD],
+                              best[WAY_FMA], best[WAY_INT8], best[WAY_BF16]};
     free(m.passes);
     tt_memory_free(data, bytes);
     return TT_OK;

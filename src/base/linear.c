@@ -1,5 +1,5 @@
-/* linear.c - splits a product with packed weights over threads: whole panels first, and rows as well when there are
- * fewer panels than threads. No split touches k, so none changes a bit. */
+/* linear.c - splits a product with packed weights over threads: whole panels first, and rows as
+ * well when there are fewer panels than threads. No split touches k, so none changes a bit. */
 #include "tutti/linear.h"
 #include "tutti/memory.h"
 #include "blas.h"
@@ -51,7 +51,9 @@ const char *tt_act_name(tt_act act)
 /* Bytes from one rounded row to the next. */
 static size_t row_stride(tt_act act, int64_t K)
 {
-    size_t bytes = act == TT_ACT_INT8 ? ttk_act8_bytes(K) : act == TT_ACT_BF16 ? (size_t)K * sizeof(float) : 0;
+    size_t bytes = act == TT_ACT_INT8   ? ttk_act8_bytes(K)
+                   : act == TT_ACT_BF16 ? (size_t)K * sizeof(float)
+                                        : 0;
     return (bytes + TT_CACHE_LINE - 1) / TT_CACHE_LINE * TT_CACHE_LINE;
 }
 
@@ -60,7 +62,8 @@ size_t tt_rows_bytes(tt_act act, int64_t M, int64_t K)
     return (size_t)M * row_stride(act, K);
 }
 
-void tt_rows_round_part(tt_act act, void *buffer, const float *x, int64_t ldx, int64_t begin, int64_t end, int64_t K)
+void tt_rows_round_part(tt_act act, void *buffer, const float *x, int64_t ldx, int64_t begin,
+                        int64_t end, int64_t K)
 {
     const size_t stride = row_stride(act, K);
     unsigned char *to = (unsigned char *)buffer + (size_t)begin * stride;
@@ -98,7 +101,8 @@ static void round_part(void *arg, int thread_id, int n_threads)
     tt_rows_round_part(task->act, task->buffer, task->x, task->ldx, begin, end, task->K);
 }
 
-tt_rows tt_rows_round(tt_act act, tt_stream *compute, void *buffer, const float *x, int64_t ldx, int64_t M, int64_t K)
+tt_rows tt_rows_round(tt_act act, tt_stream *compute, void *buffer, const float *x, int64_t ldx,
+                      int64_t M, int64_t K)
 {
     round_task task = {act, buffer, x, ldx, M, K};
     if (act != TT_ACT_F32 && compute && M > 1) {
@@ -113,13 +117,15 @@ tt_rows tt_rows_round(tt_act act, tt_stream *compute, void *buffer, const float 
 
 tt_act tt_linear_act(const tt_linear *linear, tt_act act)
 {
-    if (ttk_format_is_plain(&linear->format) || (act == TT_ACT_INT8 && !ttk_can_act8(&linear->format, linear->K))) {
+    if (ttk_format_is_plain(&linear->format) ||
+        (act == TT_ACT_INT8 && !ttk_can_act8(&linear->format, linear->K))) {
         return TT_ACT_F32;
     }
     return act;
 }
 
-void tt_linear_some(const tt_linear *linear, float *y, int64_t ldy, const tt_rows *rows, int64_t M, int64_t panel_begin, int64_t panel_end)
+void tt_linear_some(const tt_linear *linear, float *y, int64_t ldy, const tt_rows *rows, int64_t M,
+                    int64_t panel_begin, int64_t panel_end)
 {
     const tt_act act = tt_linear_act(linear, rows->act);
     const float *x = act == TT_ACT_BF16 ? rows->rounded : rows->x;
@@ -141,8 +147,7 @@ void tt_linear_some(const tt_linear *linear, float *y, int64_t ldy, const tt_row
         ttk.gemm_act8(y, ldy, rows->rounded, rows->stride, &linear->format, panels, M,
                       n_end - n_begin, linear->K);
     } else {
-        ttk.gemm_quant(y, ldy, x, ldx, &linear->format, panels, M, n_end - n_begin,
-                       linear->K);
+        ttk.gemm_quant(y, ldy, x, ldx, &linear->format, panels, M, n_end - n_begin, linear->K);
     }
     if (linear->bias) {
         for (int64_t m = 0; m < M; m++) {
@@ -151,8 +156,8 @@ void tt_linear_some(const tt_linear *linear, float *y, int64_t ldy, const tt_row
     }
 }
 
-void tt_linear_panels(const tt_linear *linear, float *y, int64_t ldy, const tt_rows *rows, int64_t M,
-                      int64_t panel_begin, int64_t panel_end)
+void tt_linear_panels(const tt_linear *linear, float *y, int64_t ldy, const tt_rows *rows,
+                      int64_t M, int64_t panel_begin, int64_t panel_end)
 {
     tt_linear_some(linear, y + panel_begin * TTK_PANEL, ldy, rows, M, panel_begin, panel_end);
 }
@@ -186,7 +191,8 @@ void tt_linear_part(const tt_linear *linear, float *y, int64_t ldy, const tt_row
 {
     tt_tile tile = tt_linear_tile(0, tt_linear_n_panels(linear), M, thread_id, n_threads);
     tt_rows part = tt_rows_from(rows, tile.row_begin);
-    tt_linear_panels(linear, y + tile.row_begin * ldy, ldy, &part, tile.row_end - tile.row_begin, tile.panel_begin, tile.panel_end);
+    tt_linear_panels(linear, y + tile.row_begin * ldy, ldy, &part, tile.row_end - tile.row_begin,
+                     tile.panel_begin, tile.panel_end);
 }
 
 typedef struct run_task {
@@ -240,7 +246,8 @@ void tt_add_run(tt_stream *compute, const char *name, float *y, const float *x, 
     tt_stream_run(compute, name, add_part, &task);
 }
 
-void tt_axpy_run(tt_stream *compute, const char *name, float *y, float scale, const float *x, int64_t n)
+void tt_axpy_run(tt_stream *compute, const char *name, float *y, float scale, const float *x,
+                 int64_t n)
 {
     add_task task = {y, x, scale, true, n};
     tt_stream_run(compute, name, add_part, &task);

@@ -20,8 +20,8 @@ tt_log_level tt_log_get_level(void)
     int level = atomic_load(&log_level);
     if (level < 0) {
         const char *text = getenv("TUTTI_VERBOSE");
-        level = text && text[0] >= '0' && text[0] <= '3' && text[1] == 0 ? text[0] - '0'
-                                                                         : TT_LOG_WARN;
+        level =
+            text && text[0] >= '0' && text[0] <= '3' && text[1] == 0 ? text[0] - '0' : TT_LOG_WARN;
         atomic_store(&log_level, level);
     }
     return (tt_log_level)level;

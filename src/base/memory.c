@@ -37,7 +37,8 @@ static size_t held_bytes(size_t bytes)
     if (bytes < SMALL_BYTES) {
         return round_up(bytes > 0 ? bytes : 1, TT_CACHE_LINE);
     }
-    /* The tail of a large buffer goes in small pages: in a huge one the rest of it would be lost, up to a third of an expert's matrix. */
+    /* The tail of a large buffer goes in small pages: in a huge one the rest of it would be lost,
+     * up to a third of an expert's matrix. */
     return round_up(bytes, (size_t)sysconf(_SC_PAGESIZE));
 }
 
@@ -180,7 +181,8 @@ void tt_arena_fini(tt_arena *arena)
 void *tt_arena_alloc(tt_arena *arena, size_t bytes)
 {
     if (!arena->base) {
-        /* Only counting. A sum that no memory could hold stays at the top, where init refuses it. */
+        /* Only counting. A sum that no memory could hold stays at the top, where init refuses
+         * it. */
         size_t room = PTRDIFF_MAX - arena->used_bytes;
         bool fits = room > TT_CACHE_LINE && bytes < room - TT_CACHE_LINE;
         arena->used_bytes += fits ? round_up(bytes, TT_CACHE_LINE) : room;

@@ -25,7 +25,7 @@ static const char ENVIRONMENT_PREFIX[] = "TUTTI_";
 
 /* Variables that are read where they are needed, not through a table. */
 static const char *const other_variables[] = {
-    "TUTTI_CPU_HIDE", "TUTTI_DATADIR",          "TUTTI_FAKE_NODES",    "TUTTI_INJECT_DELAY_US",
+    "TUTTI_CPU_HIDE", "TUTTI_DATADIR",          "TUTTI_FAKE_NODES",     "TUTTI_INJECT_DELAY_US",
     "TUTTI_VERBOSE",  "TUTTI_TEST_PIECE_BYTES", "TUTTI_TEST_SHM_BYTES", "TUTTI_INJECT_MB_S"};
 
 typedef struct given {

@@ -1,8 +1,9 @@
-/* shared_memory.c - memfd: no name that could stay behind or collide, no size limit of /dev/shm. Others reach it through /proc/PID/fd, which the
- * kernel allows between processes of one user.
+/* shared_memory.c - memfd: no name that could stay behind or collide, no size limit of /dev/shm.
+ * Others reach it through /proc/PID/fd, which the kernel allows between processes of one user.
  *
- * Not of the pool of reserved huge pages (MFD_HUGETLB): a mapping of that takes all of its pages out of the pool at once, and who makes one here
- * asks for the most that it may need. Transparent huge pages come when they are touched, where the system allows them for shared memory. */
+ * Not of the pool of reserved huge pages (MFD_HUGETLB): a mapping of that takes all of its pages
+ * out of the pool at once, and who makes one here asks for the most that it may need. Transparent
+ * huge pages come when they are touched, where the system allows them for shared memory. */
 #define _GNU_SOURCE /* memfd_create, MAP_ANONYMOUS, madvise */
 #include "tutti/shared_memory.h"
 #include <errno.h>
@@ -22,8 +23,10 @@ static const size_t HUGE_BYTES = TT_SHARED_HUGE_BYTES;
 static tt_status map(const char *what, int fd, int protection, tt_shared_memory *memory)
 {
     size_t room = memory->bytes + HUGE_BYTES;
-    unsigned char *raw = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    TT_CHECK(raw != MAP_FAILED, TT_ERR_NOMEM, "%s: no address space for %zu bytes: %s", what, memory->bytes, strerror(errno));
+    unsigned char *raw =
+        mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    TT_CHECK(raw != MAP_FAILED, TT_ERR_NOMEM, "%s: no address space for %zu bytes: %s", what,
+             memory->bytes, strerror(errno));
     size_t before = (HUGE_BYTES - (uintptr_t)raw % HUGE_BYTES) % HUGE_BYTES;
     unsigned char *base = raw + before;
     if (before > 0) {
@@ -33,7 +36,8 @@ static tt_status map(const char *what, int fd, int protection, tt_shared_memory 
     if (mmap(base, memory->bytes, protection, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
         int error = errno;
         munmap(base, memory->bytes);
-        return TT_FAIL(TT_ERR_NOMEM, "%s: cannot map %zu bytes: %s", what, memory->bytes, strerror(error));
+        return TT_FAIL(TT_ERR_NOMEM, "%s: cannot map %zu bytes: %s", what, memory->bytes,
+                       strerror(error));
     }
     memory->base = base;
     memory->is_mapped = true;
@@ -73,11 +77,13 @@ static void tell_small_pages(const char *what)
 tt_status tt_shared_memory_init(const char *what, size_t bytes, tt_shared_memory *memory)
 {
     *memory = (tt_shared_memory){.fd = -1};
-    TT_CHECK(bytes <= PTRDIFF_MAX - 2 * HUGE_BYTES, TT_ERR_NOMEM, "%s: cannot allocate %zu bytes", what, bytes);
+    TT_CHECK(bytes <= PTRDIFF_MAX - 2 * HUGE_BYTES, TT_ERR_NOMEM, "%s: cannot allocate %zu bytes",
+             what, bytes);
     memory->bytes = (bytes + HUGE_BYTES - 1) / HUGE_BYTES * HUGE_BYTES;
     memory->bytes = memory->bytes ? memory->bytes : HUGE_BYTES;
     int fd = make_file(memory->bytes);
-    TT_CHECK(fd >= 0, TT_ERR_NOMEM, "%s: no shared memory of %zu bytes: %s", what, memory->bytes, strerror(errno));
+    TT_CHECK(fd >= 0, TT_ERR_NOMEM, "%s: no shared memory of %zu bytes: %s", what, memory->bytes,
+             strerror(errno));
     tt_status st = map(what, fd, PROT_READ | PROT_WRITE, memory);
     if (st != TT_OK) {
         close(fd);
@@ -97,7 +103,8 @@ tt_status tt_shared_memory_init(const char *what, size_t bytes, tt_shared_memory
 tt_status tt_shared_memory_get_name(const tt_shared_memory *memory, tt_shared_memory_name *name_out)
 {
     struct stat info;
-    TT_CHECK(fstat(memory->fd, &info) == 0, TT_ERR_UNSUPPORTED, "shared memory cannot be named: %s", strerror(errno));
+    TT_CHECK(fstat(memory->fd, &info) == 0, TT_ERR_UNSUPPORTED, "shared memory cannot be named: %s",
+             strerror(errno));
     *name_out = (tt_shared_memory_name){.pid = (int64_t)getpid(),
                                         .fd = memory->fd,
                                         .bytes = memory->bytes,
@@ -106,20 +113,26 @@ tt_status tt_shared_memory_get_name(const tt_shared_memory *memory, tt_shared_me
     return TT_OK;
 }
 
-tt_status tt_shared_memory_open(const char *what, const tt_shared_memory_name *name, tt_shared_memory *memory)
+tt_status tt_shared_memory_open(const char *what, const tt_shared_memory_name *name,
+                                tt_shared_memory *memory)
 {
     char path[64];
     struct stat info;
     long long pid = (long long)name->pid;
     *memory = (tt_shared_memory){.fd = -1, .bytes = (size_t)name->bytes};
     snprintf(path, sizeof(path), "/proc/%lld/fd/%lld", pid, (long long)name->fd);
-    /* In another process name space the number is somebody else's: perhaps of a terminal or a pipe, at which opening must not wait. */
+    /* In another process name space the number is somebody else's: perhaps of a terminal or a pipe,
+     * at which opening must not wait. */
     int other = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    TT_CHECK(other >= 0, TT_ERR_UNSUPPORTED, "%s: memory of process %lld cannot be opened: %s", what, pid, strerror(errno));
-    bool is_it = fstat(other, &info) == 0 && (uint64_t)info.st_size == name->bytes && (uint64_t)info.st_ino == name->inode &&
-                 (uint64_t)info.st_dev == name->device;
-    tt_status st = is_it ? map(what, other, PROT_READ, memory)
-                         : TT_FAIL(TT_ERR_UNSUPPORTED, "%s: process %lld is another one here: process name spaces differ", what, pid);
+    TT_CHECK(other >= 0, TT_ERR_UNSUPPORTED, "%s: memory of process %lld cannot be opened: %s",
+             what, pid, strerror(errno));
+    bool is_it = fstat(other, &info) == 0 && (uint64_t)info.st_size == name->bytes &&
+                 (uint64_t)info.st_ino == name->inode && (uint64_t)info.st_dev == name->device;
+    tt_status st = is_it
+                       ? map(what, other, PROT_READ, memory)
+                       : TT_FAIL(TT_ERR_UNSUPPORTED,
+                                 "%s: process %lld is another one here: process name spaces differ",
+                                 what, pid);
     close(other);
     return st;
 }

@@ -1,5 +1,7 @@
-/* bench.c - `tutti bench`: what a model, or a shape of random weights, reaches on these ranks: prompts of several lengths, then decoding at several
- * batches and depths. The engine gets the context and the batch that the largest case needs; the machine's limits are measured in the same run. */
+/* bench.c - `tutti bench`: what a model, or a shape of random weights, reaches on these ranks:
+ * prompts of several lengths, then decoding at several batches and depths. The engine gets the
+ * context and the batch that the largest case needs; the machine's limits are measured in the same
+ * run. */
 #include "config.h"
 #include "bench.h"
 #include <errno.h>
@@ -9,9 +11,11 @@
 #include "phases.h"
 
 enum {
-    LIMIT_REPEATS = 15, /* the best of them counts */
-    CACHES_READ = 4,   /* the buffer of one measurement in last-level caches, see tt_limits_buffer_bytes */
-    START_STEPS = 4,   /* steps from the first token of a sequence to the first timed one, with some to spare */
+    LIMIT_REPEATS = 15,    /* the best of them counts */
+    CACHES_READ = 4,       /* the buffer of one measurement in last-level caches, see
+                            * tt_limits_buffer_bytes */
+    START_STEPS = 4,       /* steps from the first token of a sequence to the first timed one, with
+                            * some to spare */
     ADMITTED_AT_ONCE = 256 /* sequences that a control message has room for, at least */
 };
 #define MAX_VALUE INT64_C(1000000000)
@@ -25,18 +29,23 @@ static int compare_values(const void *a, const void *b)
 }
 
 /* Whole numbers parted by commas, each at least `least`; they come out in order, each once. */
-static tt_status parse_list(const char *option, const char *text, int64_t least, tti_bench_list *list)
+static tt_status parse_list(const char *option, const char *text, int64_t least,
+                            tti_bench_list *list)
 {
     *list = (tti_bench_list){0};
     for (const char *at = text; *at;) {
         char *end;
         errno = 0;
         long long value = strtoll(at, &end, 10);
-        TT_CHECK(end != at && errno == 0 && value >= least && value <= MAX_VALUE && (*end == ',' || *end == 0), TT_ERR_USAGE,
-                 "%s %s: is a list of whole numbers from %lld on, as 1,4,16", option, text, (long long)least);
-        TT_CHECK(list->n < TTI_BENCH_LIST, TT_ERR_USAGE, "%s %s: has more than %d numbers", option, text, TTI_BENCH_LIST);
+        TT_CHECK(end != at && errno == 0 && value >= least && value <= MAX_VALUE &&
+                     (*end == ',' || *end == 0),
+                 TT_ERR_USAGE, "%s %s: is a list of whole numbers from %lld on, as 1,4,16", option,
+                 text, (long long)least);
+        TT_CHECK(list->n < TTI_BENCH_LIST, TT_ERR_USAGE, "%s %s: has more than %d numbers", option,
+                 text, TTI_BENCH_LIST);
         list->value[list->n++] = value;
-        TT_CHECK(*end != ',' || end[1], TT_ERR_USAGE, "%s %s: no number after the last comma", option, text);
+        TT_CHECK(*end != ',' || end[1], TT_ERR_USAGE, "%s %s: no number after the last comma",
+                 option, text);
         at = *end ? end + 1 : end;
     }
     TT_CHECK(list->n > 0, TT_ERR_USAGE, "%s is empty", option);
@@ -70,8 +79,10 @@ static tt_status read_lists(tti_bench *b)
     TT_TRY(parse_list("-b", b->options.batches, 1, &b->batch));
     TT_TRY(parse_list("--depth", b->options.depth, 0, &b->depth));
     drop_zero(&b->prefill);
-    TT_CHECK(b->options.tg > 0 || b->prefill.n > 0, TT_ERR_USAGE, "-p 0 and -n 0 leave nothing to be timed");
-    TT_CHECK(!b->options.svg || b->options.tg > 0, TT_ERR_USAGE, "--svg draws decoding, but -n is 0");
+    TT_CHECK(b->options.tg > 0 || b->prefill.n > 0, TT_ERR_USAGE,
+             "-p 0 and -n 0 leave nothing to be timed");
+    TT_CHECK(!b->options.svg || b->options.tg > 0, TT_ERR_USAGE,
+             "--svg draws decoding, but -n is 0");
     return TT_OK;
 }
 
@@ -79,11 +90,15 @@ static tt_status read_lists(tti_bench *b)
 static tt_status size_up(tti_bench *b)
 {
     const tt_arch *a = tt_model_arch(b->session.model);
-    int64_t batch = b->options.tg > 0 ? largest(&b->batch) : 1, starting = START_STEPS + batch / ADMITTED_AT_ONCE;
+    int64_t batch = b->options.tg > 0 ? largest(&b->batch) : 1,
+            starting = START_STEPS + batch / ADMITTED_AT_ONCE;
     int64_t decode = b->options.tg > 0 ? largest(&b->depth) + b->options.tg + starting + 1 : 0;
-    int64_t prefill = b->prefill.n > 0 ? largest(&b->prefill) + 1 : 0, context = decode > prefill ? decode : prefill;
-    TT_CHECK(context <= a->context, TT_ERR_USAGE, "%s of %lld needs a context of %lld, but %s has %lld",
-             decode > prefill ? "--depth" : "-p", (long long)(decode > prefill ? largest(&b->depth) : largest(&b->prefill)),
+    int64_t prefill = b->prefill.n > 0 ? largest(&b->prefill) + 1 : 0,
+            context = decode > prefill ? decode : prefill;
+    TT_CHECK(context <= a->context, TT_ERR_USAGE,
+             "%s of %lld needs a context of %lld, but %s has %lld",
+             decode > prefill ? "--depth" : "-p",
+             (long long)(decode > prefill ? largest(&b->depth) : largest(&b->prefill)),
              (long long)context, tt_model_path(b->session.model), (long long)a->context);
     b->options.context = b->options.context > context ? b->options.context : context;
     b->options.max_batch = b->options.max_batch > batch ? b->options.max_batch : batch;
@@ -107,8 +122,9 @@ static tt_status measure_limits(tti_bench *b)
 {
     tt_limits mine = {0};
     TT_TRY(tt_world_barrier(b->launch->world)); /* all at the same time */
-    tt_status st = may_measure(b) ? tt_limits_measure(b->session.compute, tt_limits_buffer_bytes(b->launch->topology), b->launch->cpus.node,
-                                                      LIMIT_REPEATS, &mine)
+    tt_status st = may_measure(b) ? tt_limits_measure(b->session.compute,
+                                                      tt_limits_buffer_bytes(b->launch->topology),
+                                                      b->launch->cpus.node, LIMIT_REPEATS, &mine)
                                   : TT_OK;
     TT_TRY(tt_world_agree(b->launch->world, st));
     return tt_world_allgather(b->launch->world, &mine, sizeof(mine), b->limits);
@@ -133,18 +149,23 @@ static tt_status run_case(tti_bench *b, const tti_bench_case *what)
 {
     tti_bench_result *result = &b->result[b->n_results++];
     TT_TRY(tti_bench_time(b, what, result));
-    return tt_world_agree(b->launch->world, b->launch->rank == 0 ? tti_bench_print_result(b, result) : TT_OK);
+    return tt_world_agree(b->launch->world,
+                          b->launch->rank == 0 ? tti_bench_print_result(b, result) : TT_OK);
 }
 
 static tt_status run_cases(tti_bench *b)
 {
     int64_t n_groups = b->session.layout->dp;
     for (int i = 0; i < b->prefill.n; i++) {
-        TT_TRY(run_case(b, &(tti_bench_case){.is_prefill = true, .tokens = b->prefill.value[i], .batch = n_groups}));
+        TT_TRY(run_case(b, &(tti_bench_case){.is_prefill = true,
+                                             .tokens = b->prefill.value[i],
+                                             .batch = n_groups}));
     }
     for (int d = 0; d < b->depth.n && b->options.tg > 0; d++) {
         for (int i = 0; i < b->batch.n; i++) {
-            TT_TRY(run_case(b, &(tti_bench_case){.tokens = b->options.tg, .batch = b->batch.value[i], .depth = b->depth.value[d]}));
+            TT_TRY(run_case(b, &(tti_bench_case){.tokens = b->options.tg,
+                                                 .batch = b->batch.value[i],
+                                                 .depth = b->depth.value[d]}));
         }
     }
     return TT_OK;
@@ -158,7 +179,8 @@ static tt_status allocate(tti_bench *b)
     b->loaded = calloc(n, sizeof(*b->loaded));
     b->at_end = calloc(n, sizeof(*b->at_end));
     b->result = calloc(n_cases, sizeof(*b->result));
-    TT_CHECK(b->limits && b->before && b->loaded && b->at_end && b->result, TT_ERR_NOMEM, "no memory for the figures of %zu ranks", n);
+    TT_CHECK(b->limits && b->before && b->loaded && b->at_end && b->result, TT_ERR_NOMEM,
+             "no memory for the figures of %zu ranks", n);
     return TT_OK;
 }
 
@@ -174,12 +196,14 @@ static void fini(tti_bench *b)
     free(b->at_end);
 }
 
-/* Rank 0 opens the drawing before anything is timed: a path that cannot be written must not cost the run. */
+/* Rank 0 opens the drawing before anything is timed: a path that cannot be written must not cost
+ * the run. */
 static tt_status open_svg(const tti_bench *b, FILE **svg)
 {
     if (b->options.svg && b->launch->rank == 0) {
         *svg = fopen(b->options.svg, "w");
-        TT_CHECK(*svg, TT_ERR_USAGE, "--svg %s cannot be written: %s", b->options.svg, strerror(errno));
+        TT_CHECK(*svg, TT_ERR_USAGE, "--svg %s cannot be written: %s", b->options.svg,
+                 strerror(errno));
     }
     return TT_OK;
 }
@@ -214,7 +238,8 @@ int tti_cli_bench(const tti_cli_call *call)
 {
     tt_status status = call->parsed;
     if (status == TT_OK) {
-        status = tti_cli_check_source(call->options, call->n_words, "bench", "-p 128,512 -b 1,4,16,32");
+        status =
+            tti_cli_check_source(call->options, call->n_words, "bench", "-p 128,512 -b 1,4,16,32");
     }
     tti_cli_launch launch;
     FILE *svg = NULL;

@@ -1,5 +1,7 @@
-/* bench.h - what the files of `tutti bench` share: what is timed, what came out of it, and its forms in print.
- * MPI: functions are collective on the launch's world unless they say otherwise; statuses are agreed. */
+/* bench.h - what the files of `tutti bench` share: what is timed, what came out of it, and its
+ * forms in print.
+ * MPI: functions are collective on the launch's world unless they say otherwise; statuses are
+ * agreed. */
 #ifndef TTI_CLI_BENCH_H
 #define TTI_CLI_BENCH_H
 #include <jansson.h>
@@ -33,7 +35,8 @@ typedef struct tti_bench_result {
     int64_t n_samples;
     double *sample_s;          /* sample_s[n_samples], rank 0 */
     uint64_t *step_ns;         /* decode: step_ns[n_samples][what.tokens], rank 0 */
-    uint64_t drawn;            /* rank 0: a hash of the tokens that were drawn in the last sample; the same on every layout */
+    uint64_t drawn;            /* rank 0: a hash of the tokens that were drawn in the last
+                                * sample; the same on every layout */
     tti_bench_totals *of_rank; /* of_rank[ranks], all ranks */
 } tti_bench_result;
 
@@ -43,15 +46,18 @@ typedef struct tti_bench {
     tti_cli_session session;
     tti_bench_list prefill, batch, depth;
     int64_t n_moe_layers;
-    tt_limits *limits;                             /* limits[ranks] */
-    tti_cli_resident *before, *loaded, *at_end;    /* [ranks]: before and after loading, after all cases */
-    tti_bench_result *result;                      /* result[n_results] */
+    tt_limits *limits;                          /* limits[ranks] */
+    tti_cli_resident *before, *loaded, *at_end; /* [ranks]: before and after loading, after
+                                                 * all cases */
+    tti_bench_result *result;                   /* result[n_results] */
     int n_results;
 } tti_bench;
 
 /* ---- bench_time.c ---- */
-/* Times one case, options.repeat times. result_out is given to tti_bench_result_fini in any case. */
-tt_status tti_bench_time(tti_bench *bench, const tti_bench_case *what, tti_bench_result *result_out);
+/* Times one case, options.repeat times. result_out is given to tti_bench_result_fini in any
+ * case. */
+tt_status tti_bench_time(tti_bench *bench, const tti_bench_case *what,
+                         tti_bench_result *result_out);
 void tti_bench_result_fini(tti_bench_result *result);
 
 /* ---- bench_report.c: rank 0, not collective ---- */
@@ -61,7 +67,8 @@ typedef struct tti_bench_figures {
     double ms_per_step, bytes_per_token, kv_bytes_per_token;
     double read_bytes_per_s, share_of_read; /* of all ranks; 0 = not known */
     double operations_per_s, share_of_peak;
-    double experts, experts_uniform; /* distinct ones per layer and step, and what uniform routing gives; 0 = not counted */
+    double experts, experts_uniform; /* distinct ones per layer and step, and what uniform
+                                      * routing gives; 0 = not counted */
 } tti_bench_figures;
 tti_bench_figures tti_bench_figure(const tti_bench *bench, const tti_bench_result *result);
 /* "pp512", "tg64". */
@@ -72,7 +79,8 @@ tt_status tti_bench_print_result(const tti_bench *bench, const tti_bench_result 
 tt_status tti_bench_print_end(const tti_bench *bench);
 
 /* ---- bench_svg.c: rank 0, not collective ---- */
-/* Draws tokens/s of decoding over the batch, a line for each depth. Errors: TT_ERR_USAGE if the file cannot be written. */
+/* Draws tokens/s of decoding over the batch, a line for each depth. Errors: TT_ERR_USAGE if the
+ * file cannot be written. */
 tt_status tti_bench_draw(const tti_bench *bench, FILE *out);
 
 #endif

@@ -1,15 +1,20 @@
 /* bench_time.c - times prompts and decode steps.
  *
- * A decode sample: `batch` sequences start at the wanted depth (what lies before is made up), take a first step together, and then each of the next
- * steps is timed on rank 0 from the end of one to the end of the next. A prefill sample: one prompt for each DP group, from the first step to
- * the last first token. Tokens are random in every row and position, and the same in every sample and on every layout: equal rows would
- * choose equal experts, and greedy text of random weights falls into loops. A sample in advance warms up. */
+ * A decode sample: `batch` sequences start at the wanted depth (what lies before is made up), take
+ * a first step together, and then each of the next steps is timed on rank 0 from the end of one to
+ * the end of the next. A prefill sample: one prompt for each DP group, from the first step to the
+ * last first token. Tokens are random in every row and position, and the same in every sample and
+ * on every layout: equal rows would choose equal experts, and greedy text of random weights falls
+ * into loops. A sample in advance warms up. */
 #include "config.h"
 #include "bench.h"
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_STARTING_STEPS = 100000 }; /* of sequences before all have spoken; far above what admission takes */
+enum {
+    MAX_STARTING_STEPS = 100000
+}; /* of sequences before all have spoken; far above what
+    * admission takes */
 #define NS_PER_S 1e9
 
 /* Rank 0's side of a sample. */
@@ -17,7 +22,7 @@ typedef struct runner {
     tti_bench *bench;
     tti_bench_case what;
     uint64_t first_id;
-    bool *has_spoken; /* has_spoken[batch] */
+    bool *has_spoken;           /* has_spoken[batch] */
     int64_t n_silent, n_tokens; /* sequences without a token yet; tokens of the last step */
     uint64_t drawn;
     uint64_t *step_ns; /* step_ns[tokens] of the sample; NULL = not wanted */
@@ -33,7 +38,8 @@ static tt_engine *engine_of(const runner *r)
 /* Adds up, so that the order in which groups report does not count. */
 static uint64_t token_hash(uint64_t i, int64_t position, int32_t token)
 {
-    uint64_t z = (i + 1) * UINT64_C(0x9e3779b97f4a7c15) ^ (uint64_t)position << 32 ^ (uint64_t)(uint32_t)token;
+    uint64_t z = (i + 1) * UINT64_C(0x9e3779b97f4a7c15) ^ (uint64_t)position << 32 ^
+                 (uint64_t)(uint32_t)token;
     z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
     z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
     return z ^ (z >> 31);
@@ -57,7 +63,8 @@ static void take_output(void *arg, const tt_output *output)
 static tt_status submit(runner *r)
 {
     tti_bench *b = r->bench;
-    int64_t V = tt_model_arch(b->session.model)->V, n_prompt = r->what.is_prefill ? r->what.tokens : r->what.depth + 1;
+    int64_t V = tt_model_arch(b->session.model)->V,
+            n_prompt = r->what.is_prefill ? r->what.tokens : r->what.depth + 1;
     int32_t *prompt = malloc((size_t)n_prompt * sizeof(*prompt));
     TT_CHECK(prompt, TT_ERR_NOMEM, "no memory for a prompt of %lld tokens", (long long)n_prompt);
     memset(r->has_spoken, 0, (size_t)r->what.batch * sizeof(*r->has_spoken));
@@ -114,7 +121,8 @@ static tt_status start_part(runner *r)
     }
     r->seconds = (double)(tt_now_ns() - begin) / NS_PER_S;
     if (r->n_silent > 0) {
-        r->mine = TT_FAIL(TT_ERR_STATE, "%lld of %lld sequences never began", (long long)r->n_silent, (long long)r->what.batch);
+        r->mine = TT_FAIL(TT_ERR_STATE, "%lld of %lld sequences never began",
+                          (long long)r->n_silent, (long long)r->what.batch);
     }
     return TT_OK;
 }
@@ -127,7 +135,8 @@ static tt_status timed_part(runner *r)
         TT_TRY(step(r, &busy));
         uint64_t now = tt_now_ns();
         if (r->n_tokens != r->what.batch && r->mine == TT_OK) {
-            r->mine = TT_FAIL(TT_ERR_STATE, "a step gave %lld tokens to %lld sequences", (long long)r->n_tokens, (long long)r->what.batch);
+            r->mine = TT_FAIL(TT_ERR_STATE, "a step gave %lld tokens to %lld sequences",
+                              (long long)r->n_tokens, (long long)r->what.batch);
         }
         if (r->step_ns) {
             r->step_ns[i] = now - before;
@@ -197,13 +206,14 @@ void tti_bench_result_fini(tti_bench_result *result)
 
 static tt_status allocate(const tti_bench *b, tti_bench_result *result, runner *r)
 {
-    size_t n = (size_t)result->n_samples, n_steps = result->what.is_prefill ? 0 : (size_t)result->what.tokens;
+    size_t n = (size_t)result->n_samples,
+           n_steps = result->what.is_prefill ? 0 : (size_t)result->what.tokens;
     result->of_rank = calloc((size_t)b->launch->size, sizeof(*result->of_rank));
     result->sample_s = calloc(n, sizeof(double));
     result->step_ns = calloc(n * n_steps + 1, sizeof(uint64_t));
     r->has_spoken = calloc((size_t)result->what.batch, sizeof(*r->has_spoken));
-    TT_CHECK(result->of_rank && result->sample_s && result->step_ns && r->has_spoken, TT_ERR_NOMEM, "no memory for %lld samples",
-             (long long)result->n_samples);
+    TT_CHECK(result->of_rank && result->sample_s && result->step_ns && r->has_spoken, TT_ERR_NOMEM,
+             "no memory for %lld samples", (long long)result->n_samples);
     return TT_OK;
 }
 

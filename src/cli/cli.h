@@ -21,7 +21,8 @@ typedef struct tti_cli_options {
     /* layout and formats */
     int64_t dp, tp, ep, etp;
     const char *split;
-    int weights, act, wire, wire_back, route, combine, kv, replicate; /* indices into the choices of options.c */
+    /* indices into the choices of options.c */
+    int weights, act, wire, wire_back, route, combine, kv, replicate;
     int64_t context, kv_memory, max_batch, prefill_chunk, overlap_rows, exchange_chunk;
     /* machine */
     int64_t threads;

@@ -24,21 +24,25 @@ static void show(void *arg, uint64_t written_bytes, uint64_t total_bytes)
     int percent = (int)(100.0 * (double)written_bytes / (double)total_bytes);
     if (b->shows && percent != b->percent) {
         b->percent = percent;
-        fprintf(stderr, "\rconverting %3d %%  %.1f of %.1f MiB ", percent, (double)written_bytes / TTI_CLI_MIB, (double)total_bytes / TTI_CLI_MIB);
+        fprintf(stderr, "\rconverting %3d %%  %.1f of %.1f MiB ", percent,
+                (double)written_bytes / TTI_CLI_MIB, (double)total_bytes / TTI_CLI_MIB);
     }
 }
 
 static int count_threads(const tti_cli_options *options)
 {
     cpu_set_t set;
-    int n = options->threads > 0 ? (int)options->threads : sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
+    int n = options->threads > 0                           ? (int)options->threads
+            : sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set)
+                                                           : 1;
     return n < 1 ? 1 : n > MAX_THREADS ? MAX_THREADS : n;
 }
 
 /* One object on stdout. */
 static tt_status print_json(const char *path, const char *out, uint64_t bytes, double s)
 {
-    json_t *json = json_pack("{s:s, s:s, s:I, s:f}", "model", path, "out", out, "bytes", (json_int_t)bytes, "seconds", s);
+    json_t *json = json_pack("{s:s, s:s, s:I, s:f}", "model", path, "out", out, "bytes",
+                             (json_int_t)bytes, "seconds", s);
     TT_CHECK(json, TT_ERR_NOMEM, "no memory for a line of JSON, or a path is not UTF-8");
     json_dumpf(json, stdout, JSON_COMPACT);
     putchar('\n');
@@ -53,7 +57,8 @@ static tt_status convert(const tti_cli_options *options, const char *path, const
     uint64_t bytes = 0, begin_ns = tt_now_ns();
     bar b = {.shows = !options->quiet && isatty(STDERR_FILENO), .percent = -1};
     TT_TRY(tt_model_open(path, &model));
-    tt_stream_params stream = {.name = "pack", .n_threads = count_threads(options), .join_caller = true};
+    tt_stream_params stream = {
+        .name = "pack", .n_threads = count_threads(options), .join_caller = true};
     tt_status st = tt_stream_create(&stream, &compute);
     if (st == TT_OK) {
         tt_convert_params params = {.model = model,
@@ -71,7 +76,8 @@ static tt_status convert(const tti_cli_options *options, const char *path, const
     if (st == TT_OK && options->json) {
         st = print_json(path, out, bytes, s);
     } else if (st == TT_OK && !options->quiet) {
-        fprintf(stderr, "converted %.1f MiB in %.2f s, %.2f GB/s\n", (double)bytes / TTI_CLI_MIB, s, s > 0 ? (double)bytes / s / BYTES_PER_GB : 0.0);
+        fprintf(stderr, "converted %.1f MiB in %.2f s, %.2f GB/s\n", (double)bytes / TTI_CLI_MIB, s,
+                s > 0 ? (double)bytes / s / BYTES_PER_GB : 0.0);
     }
     tt_stream_destroy(&compute);
     tt_model_close(&model);
@@ -80,7 +86,10 @@ static tt_status convert(const tti_cli_options *options, const char *path, const
 
 int tti_cli_convert(const tti_cli_call *call)
 {
-    tt_status st = call->n_words == 2 ? convert(call->options, call->word[0], call->word[1])
-                                      : TT_FAIL(TT_ERR_USAGE, "convert needs MODEL and OUT: tutti convert models/tiny-moe packed");
+    tt_status st =
+        call->n_words == 2
+            ? convert(call->options, call->word[0], call->word[1])
+            : TT_FAIL(TT_ERR_USAGE,
+                      "convert needs MODEL and OUT: tutti convert models/tiny-moe packed");
     return st == TT_OK ? 0 : tti_cli_fail_alone(st);
 }

@@ -20,8 +20,7 @@
 #define BYTES_PER_GB 1e9
 enum {
     READ_REPEATS = 3,
-    CACHES_READ =
-        4 /* the measurement's buffer in last-level caches, see tt_limits_buffer_bytes */
+    CACHES_READ = 4 /* the measurement's buffer in last-level caches, see tt_limits_buffer_bytes */
 };
 
 /* One rank's figures. */
@@ -49,8 +48,9 @@ static tt_status measure(tti_cli_session *session, double *bytes_per_s)
     tt_status mine = TT_OK;
     if (may_measure(session)) {
         tt_limits limits = {0};
-        mine = tt_limits_measure(session->compute, tt_limits_buffer_bytes(session->launch->topology), session->launch->cpus.node, READ_REPEATS,
-                                 &limits);
+        mine =
+            tt_limits_measure(session->compute, tt_limits_buffer_bytes(session->launch->topology),
+                              session->launch->cpus.node, READ_REPEATS, &limits);
         *bytes_per_s = tt_limits_read(&limits);
     }
     return tt_world_agree(session->launch->world, mine);
@@ -139,7 +139,8 @@ static void print_memory(const tti_cli_session *session, const tti_cli_work *w,
                 largest_node / TTI_CLI_MIB, l3_there / TTI_CLI_MIB);
     }
     const tt_engine_figures *f = &of_rank[0].engine;
-    fprintf(stderr, "\nsteps    %llu of %.2f ms, %.1f %% of it in the exchange", (unsigned long long)f->steps, f->steps ? 1e3 * step_s / (double)f->steps : 0.0,
+    fprintf(stderr, "\nsteps    %llu of %.2f ms, %.1f %% of it in the exchange",
+            (unsigned long long)f->steps, f->steps ? 1e3 * step_s / (double)f->steps : 0.0,
             all_steps_s > 0 ? 100 * exchange_s / all_steps_s : 0.0);
     if (f->steps_in_parts > 0) {
         fprintf(stderr, "; %llu in two parts", (unsigned long long)f->steps_in_parts);
@@ -153,7 +154,8 @@ static void print_formats(const tti_cli_session *session, const tti_cli_work *w,
 {
     const tt_layout *layout = session->layout;
     tti_cli_print_layout(stderr, layout, 9);
-    fprintf(stderr, ", %lld thread%s a rank\n", (long long)of_rank[0].n_threads, plural(of_rank[0].n_threads));
+    fprintf(stderr, ", %lld thread%s a rank\n", (long long)of_rank[0].n_threads,
+            plural(of_rank[0].n_threads));
     if (w->sampled) {
         fprintf(stderr, "seed     %lld\n", (long long)w->seed);
     }

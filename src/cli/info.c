@@ -226,11 +226,12 @@ static void print_model(json_t *m)
                (double)number_of(count, "elements") / 1e6);
     }
     const json_t *layout = json_object_get(m, "layout");
-    printf("layout     %lld rank%s on %lld node%s: dp %lld x tp %lld, ep %lld, etp %lld; batch %lld, context %lld\n",
-           number_of(layout, "ranks"), number_of(layout, "ranks") == 1 ? "" : "s",
-           number_of(layout, "nodes"), number_of(layout, "nodes") == 1 ? "" : "s",
-           number_of(layout, "dp"), number_of(layout, "tp"), number_of(layout, "ep"),
-           number_of(layout, "etp"), number_of(layout, "max_batch"), number_of(layout, "context"));
+    printf(
+        "layout     %lld rank%s on %lld node%s: dp %lld x tp %lld, ep %lld, etp %lld; batch %lld, context %lld\n",
+        number_of(layout, "ranks"), number_of(layout, "ranks") == 1 ? "" : "s",
+        number_of(layout, "nodes"), number_of(layout, "nodes") == 1 ? "" : "s",
+        number_of(layout, "dp"), number_of(layout, "tp"), number_of(layout, "ep"),
+        number_of(layout, "etp"), number_of(layout, "max_batch"), number_of(layout, "context"));
     size_t i;
     json_t *rank;
     json_array_foreach(json_object_get(m, "ranks"), i, rank)

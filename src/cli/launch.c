@@ -316,8 +316,9 @@ static void poll_world(void *arg)
     tt_world_progress(arg);
 }
 
-/* Open MPI ends a process inside MPI_Init when its job step offers no PMI, with advice on how to build Open MPI.
- * So such a step is refused before. Other MPIs may need none of these (Slurm's own PMI-1 library). */
+/* Open MPI ends a process inside MPI_Init when its job step offers no PMI, with advice on how to
+ * build Open MPI. So such a step is refused before. Other MPIs may need none of these (Slurm's own
+ * PMI-1 library). */
 static tt_status check_step(void)
 {
 #ifdef OPEN_MPI
@@ -334,7 +335,8 @@ static tt_status check_step(void)
 #endif
 }
 
-/* Starts MPI and finds this rank's place. An error is the same on each process, as every one believes to be alone. */
+/* Starts MPI and finds this rank's place. An error is the same on each process, as every one
+ * believes to be alone. */
 static tt_status begin_mpi(tti_cli_launch *launch, int *provided_out)
 {
     int launcher_rank = tti_cli_launcher_rank(); /* before MPI_Init, see there */

@@ -28,7 +28,8 @@ typedef struct tti_cli_launch {
  * MPI: collective. Errors are agreed. */
 tt_status tti_cli_launch_begin(const tti_cli_options *options, tt_status mine,
                                tti_cli_launch *launch);
-/* From here on the run is being taken down: a process that does not get through it in time ends with exit code 4. */
+/* From here on the run is being taken down: a process that does not get through it in time ends
+ * with exit code 4. */
 void tti_cli_launch_closing(const tti_cli_launch *launch);
 /* Tells an agreed status: prints the error once for all ranks. If the group is broken, the ranks
  * that still live are ended with MPI_Abort, so that nothing hangs, and this function does not

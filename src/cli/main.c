@@ -19,7 +19,7 @@ typedef struct command {
     const char *notes;                   /* printed below the options; NULL = none */
     const tt_option *tables[MAX_TABLES]; /* NULL-ended */
     int (*call)(const tti_cli_call *call);
-    int max_words;                       /* MODEL, or MODEL OUT */
+    int max_words; /* MODEL, or MODEL OUT */
     bool on_ranks; /* starts MPI; an error must be told to all ranks */
 } command;
 
@@ -72,7 +72,8 @@ static const command commands[] = {
      "tutti plan MODEL|--shape NAME --ranks N --nodes M --memory BYTES [--batch B] [--context C]",
      "layout, memory per rank and predicted speed, without starting anything",
      "Example: tutti plan models/tiny-moe --ranks 8 --nodes 2 --memory 64G\n",
-     {tti_cli_plan_options, tti_cli_shape_options, tti_cli_layout_options, tti_cli_general_options, NULL},
+     {tti_cli_plan_options, tti_cli_shape_options, tti_cli_layout_options, tti_cli_general_options,
+      NULL},
      tti_cli_plan,
      1,
      false},
@@ -82,7 +83,8 @@ static const command commands[] = {
      "Prints tokens/s beside what the machine could do. Without weights at hand --shape makes random ones in\n"
      "memory, in the format that --weights asks for.\n"
      "Example: mpirun -n 4 tutti bench --shape c --layers 6 --weights int8 -b 1,8,32 --depth 0,4096\n",
-     {tti_cli_bench_options, tti_cli_shape_options, tti_cli_layout_options, tti_cli_machine_options, tti_cli_general_options, NULL},
+     {tti_cli_bench_options, tti_cli_shape_options, tti_cli_layout_options, tti_cli_machine_options,
+      tti_cli_general_options, NULL},
      tti_cli_bench,
      1,
      true},
@@ -113,11 +115,12 @@ static void print_help(FILE *out)
     for (int i = 0; i < N_COMMANDS; i++) {
         fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].summary);
     }
-    fputs("\nMODEL is a folder with config.json, *.safetensors and tokenizer.json, or a GGUF file.\n"
-          "Options --name have environment twins TUTTI_NAME; `tutti info -v` lists them.\n"
-          "Exit codes: 0 done, 1 run-time failure, 2 usage, 3 bad model or input file,\n"
-          "4 a peer failed or timed out.\n",
-          out);
+    fputs(
+        "\nMODEL is a folder with config.json, *.safetensors and tokenizer.json, or a GGUF file.\n"
+        "Options --name have environment twins TUTTI_NAME; `tutti info -v` lists them.\n"
+        "Exit codes: 0 done, 1 run-time failure, 2 usage, 3 bad model or input file,\n"
+        "4 a peer failed or timed out.\n",
+        out);
 }
 
 static void print_command_help(const command *c)
@@ -163,11 +166,13 @@ static int finish_printing(void)
 
 static tt_status use_kernels(ttk_set set)
 {
-    TT_CHECK(ttk_use_set(set, tt_cpu_flags()), TT_ERR_UNSUPPORTED, "--kernels amx-bf16 needs AMX, which %s lacks or may not use", tt_cpu_name());
+    TT_CHECK(ttk_use_set(set, tt_cpu_flags()), TT_ERR_UNSUPPORTED,
+             "--kernels amx-bf16 needs AMX, which %s lacks or may not use", tt_cpu_name());
     if (set == TTK_SET_BLAS) {
         TT_TRY(tt_linear_use_blas());
         if (tti_cli_launcher_rank() == 0) {
-            tt_log(TT_LOG_WARN, "--kernels blas: results depend on the layout and on what else is in a batch");
+            tt_log(TT_LOG_WARN,
+                   "--kernels blas: results depend on the layout and on what else is in a batch");
         }
     }
     return TT_OK;

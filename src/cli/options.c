@@ -56,7 +56,8 @@ const tt_option tti_cli_layout_options[] = {
      "exchange at most N rows of a rank at once: experts begin with the first ones while others fly; 0 = all of a step"},
     {"overlap-rows", 0, TT_OPTION_INT, AT(overlap_rows), "-1", -1, MAX_TOKENS, NULL, "N",
      "steps of N rows and more in two parts, one's exchange behind the other; 0 = none, -1 = where that proves faster, on several nodes"},
-    {"kv", 0, TT_OPTION_ENUM, AT(kv), "f32", 0, 0, "f32|bf16|int8", "FORMAT", "cached keys and values"},
+    {"kv", 0, TT_OPTION_ENUM, AT(kv), "f32", 0, 0, "f32|bf16|int8", "FORMAT",
+     "cached keys and values"},
     {"replicate", 0, TT_OPTION_ENUM, AT(replicate), "auto", 0, 0, REPLICATE, "HOW",
      "dense weights: numa = on every rank, node = once per node, auto = numa if that fits"},
     {"context", 0, TT_OPTION_INT, AT(context), "0", 0, MAX_TOKENS, NULL, "N",
@@ -203,15 +204,13 @@ const tt_option tti_cli_environment[] = {
 };
 
 const tt_option *const tti_cli_all_tables[] = {
-    tti_cli_general_options, tti_cli_layout_options,
-    tti_cli_machine_options, tti_cli_run_options,
-    tti_cli_score_options,   tti_cli_tokenize_options,
-    tti_cli_info_options,    tti_cli_plan_options,
-    tti_cli_bench_options,   tti_cli_shape_options,
-    tti_cli_environment,     NULL,
+    tti_cli_general_options, tti_cli_layout_options, tti_cli_machine_options,
+    tti_cli_run_options,     tti_cli_score_options,  tti_cli_tokenize_options,
+    tti_cli_info_options,    tti_cli_plan_options,   tti_cli_bench_options,
+    tti_cli_shape_options,   tti_cli_environment,    NULL,
 };
 
 const char *const tti_cli_all_headings[] = {
-    "general", "layout and formats", "machine", "run", "score", "tokenize", "info",
-    "plan",    "bench",              "shape",   "environment only",
+    "general", "layout and formats", "machine", "run", "score", "tokenize", "info", "plan", "bench",
+    "shape",   "environment only",
 };

@@ -87,7 +87,8 @@ static tt_status plan(const tti_cli_options *options, const char *path)
 
 int tti_cli_plan(const tti_cli_call *call)
 {
-    tt_status status = tti_cli_check_source(call->options, call->n_words, "plan", "--ranks 8 --nodes 2 --memory 64G");
+    tt_status status = tti_cli_check_source(call->options, call->n_words, "plan",
+                                            "--ranks 8 --nodes 2 --memory 64G");
     if (status == TT_OK) {
         status = plan(call->options, call->n_words > 0 ? call->word[0] : NULL);
     }

@@ -109,8 +109,7 @@ static tt_status add_prompt(tti_cli_prompts *prompts, tt_ids *ids, int64_t max_n
 static tt_status need_tokenizer(const tt_tokenizer *tokenizer, const char *where)
 {
     TT_CHECK(tokenizer, TT_ERR_FILE,
-             "%s: this model has no tokenizer, so prompts can only be given as ids (--ids)",
-             where);
+             "%s: this model has no tokenizer, so prompts can only be given as ids (--ids)", where);
     return TT_OK;
 }
 

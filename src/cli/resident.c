@@ -1,4 +1,5 @@
-/* resident.c - reads /proc/self: status has a process's own view, smaps_rollup (Linux 4.14) shares out what several map. */
+/* resident.c - reads /proc/self: status has a process's own view, smaps_rollup (Linux 4.14) shares
+ * out what several map. */
 #include "config.h"
 #include "resident.h"
 #include <stdio.h>

@@ -80,9 +80,10 @@ static json_t *timing_json(const printer *p, const answer *a)
     double first = seconds(p->begin_ns, a->first_ns), total = seconds(p->begin_ns, a->last_ns);
     double decode = total - first;
     int64_t n_decoded = a->ids.n > 0 ? (int64_t)a->ids.n - 1 : 0;
-    return json_pack("{s:I, s:I, s:f, s:f, s:f, s:o}", "prompt_tokens", (json_int_t)a->prompt->ids.n,
-                     "new_tokens", (json_int_t)a->ids.n, "first_token_s", first, "total_s", total,
-                     "decode_tokens_per_s", decode > 0 ? (double)n_decoded / decode : 0.0, "load",
+    return json_pack("{s:I, s:I, s:f, s:f, s:f, s:o}", "prompt_tokens",
+                     (json_int_t)a->prompt->ids.n, "new_tokens", (json_int_t)a->ids.n,
+                     "first_token_s", first, "total_s", total, "decode_tokens_per_s",
+                     decode > 0 ? (double)n_decoded / decode : 0.0, "load",
                      tti_cli_load_json(p->session));
 }
 

@@ -59,19 +59,22 @@ int64_t tti_cli_session_context(const tti_cli_session *session)
 static tt_status check_options_equal(tti_cli_session *session, const tt_layout_params *p)
 {
     char text[OPTIONS_TEXT_BYTES] = {0};
-    snprintf(text, sizeof(text),
-             "dp %d tp %d ep %d etp %d split %s weights %d wire %d %d exchange %d %d kv %d context %lld "
-             "kv-memory %lld max-batch %lld prefill-chunk %lld act %d kernels %s deadline %g replicate %d overlap %lld chunk %lld",
-             p->dp, p->tp, p->ep, p->etp, p->split ? p->split : "-", (int)p->weights, (int)p->wire,
-             (int)p->wire_back, (int)p->route, (int)p->combine, (int)p->kv, (long long)session->options->context,
-             (long long)p->kv_memory_bytes, (long long)session->options->max_batch,
-             (long long)p->prefill_chunk, (int)p->act, ttk_set_name(), session->options->deadline_s,
-             (int)p->replicate, (long long)p->overlap_rows, (long long)p->exchange_chunk);
+    snprintf(
+        text, sizeof(text),
+        "dp %d tp %d ep %d etp %d split %s weights %d wire %d %d exchange %d %d kv %d context %lld "
+        "kv-memory %lld max-batch %lld prefill-chunk %lld act %d kernels %s deadline %g replicate %d overlap %lld chunk %lld",
+        p->dp, p->tp, p->ep, p->etp, p->split ? p->split : "-", (int)p->weights, (int)p->wire,
+        (int)p->wire_back, (int)p->route, (int)p->combine, (int)p->kv,
+        (long long)session->options->context, (long long)p->kv_memory_bytes,
+        (long long)session->options->max_batch, (long long)p->prefill_chunk, (int)p->act,
+        ttk_set_name(), session->options->deadline_s, (int)p->replicate, (long long)p->overlap_rows,
+        (long long)p->exchange_chunk);
     return tt_world_check_equal(session->launch->world, "the options and the kernel set", text,
                                 sizeof(text));
 }
 
-/* Holds the layout against what every node has now, the least that any of its ranks sees, and decides what depends on that: all ranks alike. */
+/* Holds the layout against what every node has now, the least that any of its ranks sees, and
+ * decides what depends on that: all ranks alike. */
 static tt_status settle_memory(tti_cli_session *session)
 {
     tt_world *world = session->launch->world;
@@ -97,7 +100,8 @@ static tt_status settle_memory(tti_cli_session *session)
             }
         }
         char why[TT_STATUS_MESSAGE_BYTES] = "";
-        status = tt_world_agree(world, tt_plan_settle(session->model, session->layout, of_node, why, sizeof(why)));
+        status = tt_world_agree(
+            world, tt_plan_settle(session->model, session->layout, of_node, why, sizeof(why)));
         if (status == TT_OK && why[0] && session->launch->rank == 0) {
             tt_log(TT_LOG_WARN, "%s", why);
         }

@@ -13,10 +13,12 @@
 
 /* What loading cost a rank. */
 typedef struct tti_cli_rank_load {
-    uint64_t read_bytes, expert_bytes, packed_bytes; /* from files, of them for experts alone, and what became of them */
-    uint64_t rss_bytes, rss_most_bytes;   /* of the process, after loading and at most before */
-    uint64_t held_bytes, held_most_bytes; /* by tt_memory_alloc */
-    uint64_t shared_bytes, borrowed_bytes; /* of the packed ones, what other ranks read too; and what this rank reads and others hold */
+    uint64_t read_bytes, expert_bytes, packed_bytes; /* from files, of them for experts alone,
+                                                      * and what became of them */
+    uint64_t rss_bytes, rss_most_bytes;    /* of the process, after loading and at most before */
+    uint64_t held_bytes, held_most_bytes;  /* by tt_memory_alloc */
+    uint64_t shared_bytes, borrowed_bytes; /* of the packed ones, what other ranks read too; and
+                                            * what this rank reads and others hold */
     double seconds;
     int64_t node;
 } tti_cli_rank_load;

@@ -57,7 +57,8 @@ void tti_cli_still_here(void)
     }
 }
 
-/* Returns when a read of the file will not block; meanwhile others may ask whether this rank is alive. */
+/* Returns when a read of the file will not block; meanwhile others may ask whether this rank is
+ * alive. */
 static void wait_for_input(FILE *file)
 {
     struct pollfd one = {.fd = fileno(file), .events = POLLIN};

@@ -12,11 +12,12 @@ tt_status tti_cli_open_input(const char *path, FILE **file_out);
 void tti_cli_close_input(FILE *file);
 /* The name for messages. */
 const char *tti_cli_input_name(const char *path);
-/* fn(arg) is called while input is waited for, and by tti_cli_still_here between pieces of long work: other ranks may ask meanwhile whether this one is
- * alive. */
+/* fn(arg) is called while input is waited for, and by tti_cli_still_here between pieces of long
+ * work: other ranks may ask meanwhile whether this one is alive. */
 void tti_cli_while_waiting(void (*fn)(void *arg), void *arg);
 void tti_cli_still_here(void);
-/* Appends all that is left of the file (of which nothing was read through stdio yet) to text. Errors: TT_ERR_IO, TT_ERR_NOMEM. */
+/* Appends all that is left of the file (of which nothing was read through stdio yet) to text.
+ * Errors: TT_ERR_IO, TT_ERR_NOMEM. */
 tt_status tti_cli_read_all(FILE *file, const char *name, tt_text *text);
 
 /* Appends the ids of a list parted by commas or white space; a JSON array's brackets are allowed

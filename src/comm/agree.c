@@ -1,8 +1,8 @@
 /* agree.c - agreement and small collectives.
  *
- * All are non-blocking MPI collectives with a loop that tests, makes progress for everybody else, and watches the deadline. Every
- * rank counts the collectives it has entered and left in its page, so that a wait can tell which ranks of its node
- * are behind. */
+ * All are non-blocking MPI collectives with a loop that tests, makes progress for everybody else,
+ * and watches the deadline. Every rank counts the collectives it has entered and left in its page,
+ * so that a wait can tell which ranks of its node are behind. */
 #include "comm_internal.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +11,8 @@
 
 /* ---- waiting for one request ---- */
 
-/* Entered and not left: whoever has not left a collective that I wait in may be the one that keeps me. */
+/* Entered and not left: whoever has not left a collective that I wait in may be the one that keeps
+ * me. */
 static void owing_collective(void *arg, bool *owes)
 {
     const tt_world *world = arg;
@@ -98,8 +99,9 @@ static void leave(tt_world *world)
     } while (0)
 
 /* ---- collectives ----
- * After a timeout MPI may still write into the buffers of the request that was given up. So whatever is small, as all that lies
- * in a caller's frame, goes through world->small, which a broken world never frees. */
+ * After a timeout MPI may still write into the buffers of the request that was given up. So
+ * whatever is small, as all that lies in a caller's frame, goes through world->small, which a
+ * broken world never frees. */
 
 tt_status tt_world_barrier(tt_world *world)
 {
@@ -192,7 +194,8 @@ tt_status tt_world_max_i64(tt_world *world, int64_t *values, int n)
 
 /* ---- agreement ---- */
 
-/* One small reduction if all is well; else a second one finds the lowest rank that has the worst status, which sends its message. */
+/* One small reduction if all is well; else a second one finds the lowest rank that has the worst
+ * status, which sends its message. */
 tt_status tt_world_agree(tt_world *world, tt_status mine)
 {
     if (world->size == 1) {

@@ -1,15 +1,17 @@
 /* blame.c - deadlines that name the culprit, on all ranks alike.
  *
- * Every wait knows which ranks it needs ("owes"). That set alone can mislead: the rank I wait for may itself wait for
- * another. So near the deadline a waiter asks all ranks for a sign of life. Ranks that wait, too, answer from their own waiting
- * loops, with the collectives they have passed and the rank that blocks them. At the deadline the blame falls on
+ * Every wait knows which ranks it needs ("owes"). That set alone can mislead: the rank I wait for
+ * may itself wait for another. So near the deadline a waiter asks all ranks for a sign of life.
+ * Ranks that wait, too, answer from their own waiting loops, with the collectives they have passed
+ * and the rank that blocks them. At the deadline the blame falls on
  *   1. ranks that owe and are silent; of those, the ones that have come least far (the node's pages tell even of a stopped rank);
  *   2. else on the end of a chain "A waits for B, B waits for C": a silent rank, else one that waits for nobody;
  *   3. else (chains in a circle) on those that owe and have come least far.
- * Then the waiter tells all ranks that the group is given up, and why, so that the others end at once with the same culprit
- * instead of reaching conclusions of their own. A rank that fails by itself tells them in the same way. A patient wait asks early, and
- * begins again at the deadline if all that it needs have answered. These messages are small, are never waited for, and go over a communicator of
- * their own. */
+ * Then the waiter tells all ranks that the group is given up, and why, so that the others end at
+ * once with the same culprit instead of reaching conclusions of their own. A rank that fails by
+ * itself tells them in the same way. A patient wait asks early, and begins again at the deadline if
+ * all that it needs have answered. These messages are small, are never waited for, and go over a
+ * communicator of their own. */
 #include "comm_internal.h"
 #include <stdarg.h>
 #include <stdio.h>
@@ -33,7 +35,8 @@ static size_t slot(const tt_world *world, tti_talk_kind kind, int rank)
     return (size_t)kind * (size_t)world->size + (size_t)rank;
 }
 
-/* Sends if the last message of this kind to this rank has left; a rank that takes nothing in gets nothing more. */
+/* Sends if the last message of this kind to this rank has left; a rank that takes nothing in gets
+ * nothing more. */
 static void say(tt_world *world, tti_talk_kind kind, int rank, int code, const char *text)
 {
     tti_talk *talk = &world->talk;
@@ -173,7 +176,8 @@ static void take_in(tt_world *world, tti_talk_message *m, int from)
         break;
     }
     case TTI_TALK_GIVE_UP: {
-        /* What was lost stays what it was for a timeout; other faults of a peer are the fault of a peer here. */
+        /* What was lost stays what it was for a timeout; other faults of a peer are the fault of a
+         * peer here. */
         tt_status code = m->code == TT_ERR_TIMEOUT ? TT_ERR_TIMEOUT : TT_ERR_PEER;
         snprintf(text, sizeof(text), "%s (found by %s)", m->text,
                  tti_rank_name(world, from, name, sizeof(name)));
@@ -245,7 +249,8 @@ static uint64_t own_progress(const tt_world *world)
     return progress_of(world, world->rank);
 }
 
-/* Keeps in owes[] only those of the marked ranks that pass: the silent ones, or the least far. Returns how many. */
+/* Keeps in owes[] only those of the marked ranks that pass: the silent ones, or the least far.
+ * Returns how many. */
 static int keep_silent(const tt_world *world, bool *owes)
 {
     int n = 0;
@@ -271,7 +276,8 @@ static void keep_least_far(const tt_world *world, bool *owes)
     }
 }
 
-/* The rank at the end of "r waits for A, A waits for B": it is silent, or waits for nobody. -1: the chain leads back. */
+/* The rank at the end of "r waits for A, A waits for B": it is silent, or waits for nobody. -1: the
+ * chain leads back. */
 static int chain_end(const tt_world *world, int r)
 {
     int at = r;
@@ -288,7 +294,8 @@ static int chain_end(const tt_world *world, int r)
     return -1;
 }
 
-/* Leaves one rank in owes[]: of the ends of all chains a silent one, else the least far. False if all chains lead back. */
+/* Leaves one rank in owes[]: of the ends of all chains a silent one, else the least far. False if
+ * all chains lead back. */
 static bool follow_chains(const tt_world *world, bool *owes)
 {
     int culprit = -1;
@@ -407,7 +414,8 @@ tt_status tti_wait_check(tt_world *world, tti_wait *wait)
     if (waited < BLOCKED_AFTER_NS || world->talk.comm == MPI_COMM_NULL) {
         return TT_OK;
     }
-    /* Long local work answers seldom: a patient wait asks early, so that nearly the whole deadline is left to answer. */
+    /* Long local work answers seldom: a patient wait asks early, so that nearly the whole deadline
+     * is left to answer. */
     bool is_patient = atomic_load_explicit(&world->is_patient, memory_order_relaxed);
     uint64_t last_quiet_ns = world->deadline_ns - world->grace_ns;
     if (waited < last_quiet_ns &&

@@ -1,9 +1,10 @@
 /* comm_internal.h - the body of a world, and what the files of this room share.
  *
- * Rule of the room: MPI is entered only while world->mpi_lock is held (thread level SERIALIZED), and never blocks there, except in
- * create and destroy, where all ranks have just agreed to be present. A wait is a loop of tti_wait_once.
- * Order of memory between ranks of a node: plain data is written first, then a sequence number with release; readers load
- * the number with acquire. Each line of 64 bytes has one writer. */
+ * Rule of the room: MPI is entered only while world->mpi_lock is held (thread level SERIALIZED),
+ * and never blocks there, except in create and destroy, where all ranks have just agreed to be
+ * present. A wait is a loop of tti_wait_once.
+ * Order of memory between ranks of a node: plain data is written first, then a sequence number with
+ * release; readers load the number with acquire. Each line of 64 bytes has one writer. */
 #ifndef TUTTI_COMM_INTERNAL_H
 #define TUTTI_COMM_INTERNAL_H
 #include <mpi.h>
@@ -21,7 +22,8 @@ enum {
 };
 
 /* ---- MPI calls ---- */
-/* Evaluates an MPI call and gives a tt_status; a failure is recorded with MPI's own text. The mpi_lock must be held. */
+/* Evaluates an MPI call and gives a tt_status; a failure is recorded with MPI's own text. The
+ * mpi_lock must be held. */
 #define TT_MPI(call) tti_mpi_status((tt_steady_enter_foreign(), (call)), #call, __FILE__, __LINE__)
 tt_status tti_mpi_status(int code, const char *call, const char *file, int line);
 /* Whether all of request[n] are complete. mpi_lock held. */
@@ -38,9 +40,11 @@ typedef struct tti_window {
     size_t bytes; /* of this rank's part */
 } tti_window;
 /* Allocates `bytes` zeroed bytes (each rank its own number) that the node's ranks can all reach.
- * Collective on the world; errors are agreed. TT_ERR_NOMEM if the shared-memory file system is too small for the node. */
+ * Collective on the world; errors are agreed. TT_ERR_NOMEM if the shared-memory file system is too
+ * small for the node. */
 tt_status tti_window_create(tt_world *world, const char *what, size_t bytes, tti_window *window);
-/* Collective on the world unless it is broken (then the window is left to the end of the process). */
+/* Collective on the world unless it is broken (then the window is left to the end of the
+ * process). */
 void tti_window_destroy(tt_world *world, tti_window *window);
 
 /* ---- what a rank shows its node: sequence numbers and votes ---- */
@@ -54,15 +58,17 @@ typedef struct tti_page {
     alignas(TT_CACHE_LINE) _Atomic uint64_t entered; /* collectives entered */
     _Atomic uint64_t done;                           /* collectives left */
     _Atomic uint64_t voted;                          /* votes begun */
-    /* Two of each, used in turn: a rank begins vote s + 2 only after all have ended vote s (they began s + 1). */
+    /* Two of each, used in turn: a rank begins vote s + 2 only after all have ended vote s (they
+     * began s + 1). */
     tti_vote_slot vote[2];   /* this rank's values */
     tti_vote_slot others[2]; /* node leader only: the maximum over all other nodes */
 } tti_page;
 
 /* ---- outstanding operations ----
- * The thread that begins something publishes its state in atomics and wakes the op; advance() does all MPI calls, and lets the op
- * rest when nothing is left to do. Neither side waits for the other. A wake that comes while advance() runs is not lost:
- * it is counted, and an op whose count has changed since advance() was called does not rest. */
+ * The thread that begins something publishes its state in atomics and wakes the op; advance() does
+ * all MPI calls, and lets the op rest when nothing is left to do. Neither side waits for the other.
+ * A wake that comes while advance() runs is not lost: it is counted, and an op whose count has
+ * changed since advance() was called does not rest. */
 typedef struct tti_op tti_op;
 struct tti_op {
     /* Called with the mpi_lock held while the op is awake. */
@@ -100,15 +106,17 @@ typedef struct tti_wait {
 } tti_wait;
 /* One turn of a waiting loop: progress, back-off, then tti_wait_check. */
 tt_status tti_wait_once(tt_world *world, tti_wait *wait);
-/* Only the checks: the group's error, and the deadline. At the deadline the world is broken and the culprit named. */
+/* Only the checks: the group's error, and the deadline. At the deadline the world is broken and the
+ * culprit named. */
 tt_status tti_wait_check(tt_world *world, tti_wait *wait);
 /* The wait is over. */
 void tti_wait_end(tt_world *world, tti_wait *wait);
-/* Marks the world broken with this thread's message and tells all ranks. Returns code (the earlier one if it was broken already). */
+/* Marks the world broken with this thread's message and tells all ranks. Returns code (the earlier
+ * one if it was broken already). */
 tt_status tti_world_break(tt_world *world, tt_status code);
-/* Right before a blocking MPI collective, which has no deadline: waits, with a deadline, until all ranks are here. False if the
- * world is broken: then the call must not be made. Once talk is closed there are no deadlines, and it does not wait.
- * Collective on the world. */
+/* Right before a blocking MPI collective, which has no deadline: waits, with a deadline, until all
+ * ranks are here. False if the world is broken: then the call must not be made. Once talk is closed
+ * there are no deadlines, and it does not wait. Collective on the world. */
 bool tti_meet(tt_world *world);
 /* "rank 3 (host)" */
 const char *tti_rank_name(const tt_world *world, int rank, char *text, size_t bytes);
@@ -147,8 +155,8 @@ typedef struct tti_talk {
     MPI_Request *request;  /* request[TTI_TALK_KINDS][size] */
     tti_answer *answer;    /* answer[size] */
     bool *owes;            /* owes[size]: scratch */
-    uint64_t
-        asked_ns; /* of the wait that looks for a culprit now: who has not answered since is silent */
+    uint64_t asked_ns; /* of the wait that looks for a culprit now: who has not answered since is
+                        * silent */
     _Atomic int blocked_on;
 } tti_talk;
 tt_status tti_talk_open(tt_world *world);
@@ -212,16 +220,17 @@ struct tt_world {
     _Atomic bool is_patient;
     size_t piece_bytes; /* longest MPI message */
 
-    MPI_Comm comm;      /* collectives */
-    MPI_Comm bulk;      /* tt_world_send */
-    MPI_Comm node_comm; /* shared windows */
+    MPI_Comm comm;       /* collectives */
+    MPI_Comm bulk;       /* tt_world_send */
+    MPI_Comm node_comm;  /* shared windows */
     size_t window_bytes; /* of this rank's parts of all windows that are open */
     tti_window page_window;
     tti_page **page;    /* page[n_peers] */
     tti_page *my_page;  /* NULL until the window is there */
     uint64_t n_entered; /* collectives entered */
-    unsigned char *
-        small; /* small[TTI_SMALL_BYTES]: what MPI may still write after a timeout is never a caller's frame */
+    unsigned char
+        *small; /* small[TTI_SMALL_BYTES]: what MPI may still write after a timeout is never a
+                 * caller's frame */
 
     atomic_flag mpi_lock;
     tti_op *ops;                /* under mpi_lock */
@@ -248,7 +257,8 @@ static inline bool tti_is_near(const tt_world *world, int rank)
     return world->node[rank] == world->node[world->rank];
 }
 
-/* Duplicates world->comm for an object of its own. Collective; all ranks must have agreed to be here. A failure breaks the world. */
+/* Duplicates world->comm for an object of its own. Collective; all ranks must have agreed to be
+ * here. A failure breaks the world. */
 tt_status tti_comm_dup(tt_world *world, MPI_Comm *comm_out);
 /* Collective unless the world is broken. */
 void tti_comm_free(tt_world *world, MPI_Comm *comm);

@@ -1,18 +1,17 @@
-/* exchange.c - life of an exchange: parameters that all ranks must share, one window part per source, buffers for far peers.
+/* exchange.c - life of an exchange: parameters that all ranks must share, one window part per
+ * source, buffers for far peers.
  *
- * Everything is sized for the worst case (all tokens of all sources to one owner), because a full buffer in the middle of a step
- * has no good answer. Buffers of this rank alone are reserved address space, of which pages that no message reaches are never touched; windows, and so
- * the intakes of exchanges by node, are memory from the start (window.c). */
+ * Everything is sized for the worst case (all tokens of all sources to one owner), because a full
+ * buffer in the middle of a step has no good answer. Buffers of this rank alone are reserved
+ * address space, of which pages that no message reaches are never touched; windows, and so the
+ * intakes of exchanges by node, are memory from the start (window.c). */
 #include "exchange_internal.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "tutti/memory.h"
 
-enum {
-    DEFAULT_HANDLES = 3,
-    MAX_WIDTH = 1024
-};
+enum { DEFAULT_HANDLES = 3, MAX_WIDTH = 1024 };
 
 /* ---- sizes ---- */
 
@@ -36,7 +35,9 @@ static int n_handles_of(const tt_exchange_params *params)
 
 static int64_t chunk_tokens_of(const tt_exchange_params *params)
 {
-    return params->chunk_tokens == 0 || params->chunk_tokens > params->max_tokens ? params->max_tokens : params->chunk_tokens;
+    return params->chunk_tokens == 0 || params->chunk_tokens > params->max_tokens
+               ? params->max_tokens
+               : params->chunk_tokens;
 }
 
 /* Of a handle. */
@@ -45,13 +46,15 @@ static int64_t n_chunks_of(const tt_exchange_params *params)
     return params->max_tokens < 1 ? 1 : (params->max_tokens - 1) / chunk_tokens_of(params) + 1;
 }
 
-void tti_exchange_measure(const tt_exchange_params *params, const tti_paths *paths, tti_exchange_layout *layout_out)
+void tti_exchange_measure(const tt_exchange_params *params, const tti_paths *paths,
+                          tti_exchange_layout *layout_out)
 {
     tti_exchange_layout l = {0};
     int width = width_of(params);
     size_t tokens = (size_t)chunk_tokens_of(params), owners = (size_t)params->n_owners;
     size_t choices = tokens * (size_t)params->K, entries = choices * (size_t)width;
-    const bool is_reduced = params->combine == TT_COMBINE_REDUCED, has_weights = params->weights_travel || is_reduced;
+    const bool is_reduced = params->combine == TT_COMBINE_REDUCED,
+               has_weights = params->weights_travel || is_reduced;
     l.entry_bytes = sizeof(int32_t) + (has_weights ? sizeof(float) : 0);
     l.row_bytes = tt_wire_row_bytes(params->wire, params->H);
     l.row_stride = tti_align(l.row_bytes);
@@ -85,15 +88,18 @@ void tti_exchange_measure(const tt_exchange_params *params, const tti_paths *pat
     const size_t lane_entries = by_node ? entries : choices, part_bytes = sizeof(tti_wire_part);
     const size_t lane_owners = by_node ? owners : 1, lanes = (size_t)paths->n_lanes;
     const size_t least = TTI_HEADER_BYTES + TTI_FAIL_TEXT_BYTES;
-    const size_t head = tti_align(TTI_HEADER_BYTES + (lane_owners + 1) * part_bytes + lane_entries * (sizeof(tti_group) + l.entry_bytes));
+    const size_t head = tti_align(TTI_HEADER_BYTES + (lane_owners + 1) * part_bytes +
+                                  lane_entries * (sizeof(tti_group) + l.entry_bytes));
     l.message_bytes = head + tokens * l.row_bytes;
     l.message_bytes = tti_align(l.message_bytes < least ? least : l.message_bytes);
-    const size_t put_bytes = tti_align(TTI_HEADER_BYTES + choices * (by_node ? put_all : put_widest));
-    l.result_bytes = is_reduced ? tti_align(TTI_HEADER_BYTES + tokens * l.back_row_bytes) : put_bytes;
+    const size_t put_bytes =
+        tti_align(TTI_HEADER_BYTES + choices * (by_node ? put_all : put_widest));
+    l.result_bytes =
+        is_reduced ? tti_align(TTI_HEADER_BYTES + tokens * l.back_row_bytes) : put_bytes;
     size_t copies = (size_t)params->K * (size_t)width;
     copies = copies < lanes ? copies : lanes; /* a row goes on at most so many lanes */
-    l.pool_bytes = lanes * (least + part_bytes + 2 * TTI_LINE) + owners * part_bytes + entries * (sizeof(tti_group) + l.entry_bytes) +
-                   tokens * copies * l.row_bytes;
+    l.pool_bytes = lanes * (least + part_bytes + 2 * TTI_LINE) + owners * part_bytes +
+                   entries * (sizeof(tti_group) + l.entry_bytes) + tokens * copies * l.row_bytes;
     l.message = sizeof(tti_gate) + (size_t)paths->n_mates * sizeof(tti_return);
     l.put = l.message + l.message_bytes;
     l.results = l.put + (is_reduced ? put_bytes : 0);
@@ -142,18 +148,24 @@ static tt_status check_params(const tt_world *world, const tt_exchange_params *p
              "exchange of %lld tokens with %lld choices and rows of %lld", (long long)p->max_tokens,
              (long long)p->K, (long long)p->H);
     TT_CHECK(width >= 1 && width <= MAX_WIDTH, TT_ERR_ARG, "exchange of width %d", width);
-    TT_CHECK(n_handles >= 1 && p->chunk_tokens >= 0 && n_chunks_of(p) <= TT_EXCHANGE_MAX_CHUNKS / n_handles, TT_ERR_ARG,
-             "exchange of %d handles for %lld tokens in chunks of %lld: at most %d chunks", n_handles, (long long)p->max_tokens,
-             (long long)p->chunk_tokens, (int)TT_EXCHANGE_MAX_CHUNKS);
+    TT_CHECK(n_handles >= 1 && p->chunk_tokens >= 0 &&
+                 n_chunks_of(p) <= TT_EXCHANGE_MAX_CHUNKS / n_handles,
+             TT_ERR_ARG,
+             "exchange of %d handles for %lld tokens in chunks of %lld: at most %d chunks",
+             n_handles, (long long)p->max_tokens, (long long)p->chunk_tokens,
+             (int)TT_EXCHANGE_MAX_CHUNKS);
     TT_CHECK(p->H <= INT32_MAX && p->max_tokens <= INT32_MAX / width &&
                  p->K <= INT32_MAX / width / p->max_tokens,
              TT_ERR_ARG,
              "exchange of %lld tokens x %lld choices x %d parts: more than 2^31 entries",
              (long long)p->max_tokens, (long long)p->K, width);
-    TT_CHECK(p->wire >= 0 && p->wire < TT_WIRE_COUNT && p->wire_back >= 0 && p->wire_back < TT_WIRE_COUNT, TT_ERR_ARG,
-             "wire formats %d and %d", (int)p->wire, (int)p->wire_back);
-    TT_CHECK(p->route == TT_ROUTE_AUTO || p->route == TT_ROUTE_DIRECT || p->route == TT_ROUTE_NODE, TT_ERR_ARG, "route %d", (int)p->route);
-    TT_CHECK(p->combine == TT_COMBINE_EXACT || p->combine == TT_COMBINE_REDUCED, TT_ERR_ARG, "combine %d", (int)p->combine);
+    TT_CHECK(p->wire >= 0 && p->wire < TT_WIRE_COUNT && p->wire_back >= 0 &&
+                 p->wire_back < TT_WIRE_COUNT,
+             TT_ERR_ARG, "wire formats %d and %d", (int)p->wire, (int)p->wire_back);
+    TT_CHECK(p->route == TT_ROUTE_AUTO || p->route == TT_ROUTE_DIRECT || p->route == TT_ROUTE_NODE,
+             TT_ERR_ARG, "route %d", (int)p->route);
+    TT_CHECK(p->combine == TT_COMBINE_EXACT || p->combine == TT_COMBINE_REDUCED, TT_ERR_ARG,
+             "combine %d", (int)p->combine);
     TT_TRY(check_ranks("source", p->source, p->n_sources, world->size));
     TT_TRY(check_ranks("owner", p->owner, p->n_owners, world->size));
     TT_CHECK(width == 1 || p->back_columns, TT_ERR_ARG, "width %d without back_columns", width);
@@ -227,7 +239,8 @@ static tt_status alloc_source(tt_exchange *x, tti_chunk *c)
 {
     size_t tokens = (size_t)x->chunk_tokens, choices = tokens * (size_t)x->K;
     size_t lanes = (size_t)x->paths.n_lanes, entries = choices * (size_t)x->width;
-    size_t copies = (size_t)x->K * (size_t)x->width < lanes ? (size_t)x->K * (size_t)x->width : lanes;
+    size_t copies =
+        (size_t)x->K * (size_t)x->width < lanes ? (size_t)x->K * (size_t)x->width : lanes;
     TT_TRY(alloc_array(&c->weight, choices, sizeof(*c->weight)));
     TT_TRY(alloc_array(&c->result, entries, sizeof(*c->result)));
     TT_TRY(alloc_array(&c->is_needed, tokens, sizeof(*c->is_needed)));
@@ -256,7 +269,8 @@ static tt_status alloc_owner(tt_exchange *x, tti_chunk *c)
     TT_TRY(alloc_array(&c->intake, (size_t)x->paths.n_intakes, sizeof(*c->intake)));
     if (x->is_reduced) {
         TT_TRY(alloc_array(&c->row_begin, (size_t)x->chunk_tokens + 1, sizeof(*c->row_begin)));
-        TT_TRY(alloc_array(&c->row_entry, (size_t)(x->chunk_tokens * x->K) * (size_t)x->width, sizeof(*c->row_entry)));
+        TT_TRY(alloc_array(&c->row_entry, (size_t)(x->chunk_tokens * x->K) * (size_t)x->width,
+                           sizeof(*c->row_entry)));
     }
     for (int s = 0; s < x->n_sources; s++) {
         if (x->paths.rail[s] == x->owner_id) {
@@ -394,7 +408,8 @@ static tt_status find_paths(tt_exchange *x, const tt_exchange_params *params)
         x->lane_of_owner[o] = -1;
     }
     for (int i = 0; i < x->paths.n_lanes; i++) {
-        for (int at = x->paths.lane[i].first; at < x->paths.lane[i].first + x->paths.lane[i].n; at++) {
+        for (int at = x->paths.lane[i].first; at < x->paths.lane[i].first + x->paths.lane[i].n;
+             at++) {
             x->lane_of_owner[x->paths.owner_at[at]] = i;
         }
     }
@@ -404,7 +419,8 @@ static tt_status find_paths(tt_exchange *x, const tt_exchange_params *params)
     }
     if (own_intake_bytes(x) > 0) {
         void *data = NULL;
-        TT_TRY(tt_memory_alloc("exchange receive buffers", own_intake_bytes(x), TT_MEMORY_ANY_NODE, &data));
+        TT_TRY(tt_memory_alloc("exchange receive buffers", own_intake_bytes(x), TT_MEMORY_ANY_NODE,
+                               &data));
         x->own_intakes = data;
     }
     return TT_OK;
@@ -440,7 +456,8 @@ static tt_status copy_params(tt_exchange *x, const tt_exchange_params *p)
     memcpy(x->owner, p->owner, (size_t)p->n_owners * sizeof(int));
     for (int w = 0; w < x->width; w++) {
         tti_part_bounds(p, w, &x->back_columns[w], &x->back_columns[w + 1]);
-        x->part_bytes[w] = tt_wire_row_bytes(p->wire_back, x->back_columns[w + 1] - x->back_columns[w]);
+        x->part_bytes[w] =
+            tt_wire_row_bytes(p->wire_back, x->back_columns[w + 1] - x->back_columns[w]);
         x->near_stride[w] = tti_align(x->part_bytes[w]);
     }
     x->source_id = tti_find_rank(x->source, x->n_sources, world->rank);
@@ -522,7 +539,8 @@ void tt_exchange_destroy(tt_exchange **exchange)
         }
     }
     if (tt_world_is_broken(world)) {
-        x->handle = NULL; /* MPI may still write into its buffers: they stay until the process ends */
+        x->handle = NULL; /* MPI may still write into its buffers: they stay until the process
+                           * ends */
         x->own_intakes = NULL;
         x->n_handles = 0;
     }

@@ -10,11 +10,13 @@
  *                       returns as soon as it has seen the number, so that the source knows that all have read it.
  *   rail    progress    once all owners that the intake serves have returned: sends the results
  *   source  combine     waits for the return of *every* owner; only then may the next use overwrite anything
- * So no rank is more than one use ahead of another on a handle, and one copy of every buffer is enough. Near = on the same node. A lane is a
- * source's way to the far owners that one message serves: one owner, or all of a node; an intake is its other end.
+ * So no rank is more than one use ahead of another on a handle, and one copy of every buffer is
+ * enough. Near = on the same node. A lane is a source's way to the far owners that one message
+ * serves: one owner, or all of a node; an intake is its other end.
  *
- * All that is done for each chunk of a use by itself: it has its own window part, lanes, intakes and arrivals. How many chunks a source uses stands in
- * its first one, which there always is; until that has come, owners expect no other of it. */
+ * All that is done for each chunk of a use by itself: it has its own window part, lanes, intakes
+ * and arrivals. How many chunks a source uses stands in its first one, which there always is; until
+ * that has come, owners expect no other of it. */
 #ifndef TUTTI_EXCHANGE_INTERNAL_H
 #define TUTTI_EXCHANGE_INTERNAL_H
 #include "comm_internal.h"
@@ -36,7 +38,8 @@ typedef struct tti_pub {
     char text[TTI_FAIL_TEXT_BYTES];
 } tti_pub;
 
-/* What one owner gets: entries [index_begin, + n_entries) of index[], one result each from back_begin on. */
+/* What one owner gets: entries [index_begin, + n_entries) of index[], one result each from
+ * back_begin on. */
 typedef struct tti_share {
     alignas(TT_CACHE_LINE) int64_t index_begin;
     int64_t n_entries;
@@ -48,7 +51,8 @@ typedef struct tti_share {
 
 typedef struct tti_return {
     alignas(TT_CACHE_LINE) _Atomic uint64_t seq; /* the use that this owner has returned */
-    _Atomic uint64_t summed;                     /* the use of which it has summed its share of rows (intakes only) */
+    _Atomic uint64_t summed;                     /* the use of which it has summed its share of
+                                                  * rows (intakes only) */
     uint64_t visible_ns;
 } tti_return;
 
@@ -58,22 +62,25 @@ typedef struct tti_group {
     int32_t n;
 } tti_group;
 
-/* Ahead of an intake's message: the use whose message is here, and one tti_return for each owner that it serves. */
+/* Ahead of an intake's message: the use whose message is here, and one tti_return for each owner
+ * that it serves. */
 typedef struct tti_gate {
     alignas(TT_CACHE_LINE) _Atomic uint64_t seq;
 } tti_gate;
 
 /* Offsets of those parts; equal on all ranks of a node. */
 typedef struct tti_exchange_layout {
-    size_t share, ret, group, index, weight, rows, back; /* within a chunk; weight: only if they travel */
+    size_t share, ret, group, index, weight, rows, back; /* within a chunk; weight: only if they
+                                                          * travel */
     size_t chunk_bytes;
-    size_t entry_bytes;   /* of an entry in a message: its row, its weight if they travel */
-    size_t row_bytes;     /* H elements of the wire type: as in messages */
-    size_t row_stride;    /* as in windows */
-    size_t message_bytes; /* longest message of rows on a lane */
-    size_t pool_bytes;    /* all messages of rows of one source and chunk */
-    size_t result_bytes;  /* longest message of results */
-    size_t message, put, results; /* within an intake, after its gate and returns; put: what owners put to be summed, else the results themselves */
+    size_t entry_bytes;           /* of an entry in a message: its row, its weight if they travel */
+    size_t row_bytes;             /* H elements of the wire type: as in messages */
+    size_t row_stride;            /* as in windows */
+    size_t message_bytes;         /* longest message of rows on a lane */
+    size_t pool_bytes;            /* all messages of rows of one source and chunk */
+    size_t result_bytes;          /* longest message of results */
+    size_t message, put, results; /* within an intake, after its gate and returns; put: what
+                                   * owners put to be summed, else the results themselves */
     size_t back_row_bytes;        /* a whole result row in a message */
     size_t intake_bytes;
 } tti_exchange_layout;
@@ -86,21 +93,26 @@ typedef struct tti_lane_path {
 
 typedef struct tti_paths {
     bool by_node;
-    int *owner_at; /* owner_at[n_owners]: owner ids by node, then by id; an owner's place there is its position */
+    int *owner_at; /* owner_at[n_owners]: owner ids by node, then by id; an owner's place there
+                    * is its position */
     int *position; /* position[n_owners] */
 
     /* this rank as a source */
-    tti_lane_path *lane; /* lane[n_lanes] */
-    int n_lanes, first_lane; /* the first one that it sends on: not all sources begin with the same */
+    tti_lane_path *lane;     /* lane[n_lanes] */
+    int n_lanes, first_lane; /* the first one that it sends on: not all sources begin with the
+                              * same */
 
     /* this rank as an owner */
-    int mate_first, n_mates; /* positions of the owners that share intakes: itself, or all of its node */
-    int *rail;               /* rail[n_sources]: owner id that takes in what a far source sends this rank; -1 = near */
+    int mate_first, n_mates; /* positions of the owners that share intakes: itself, or all of its
+                              * node */
+    int *rail;               /* rail[n_sources]: owner id that takes in what a far source sends
+                              * this rank; -1 = near */
     int *intake;             /* intake[n_sources]: its number among the intakes of that rail */
     int n_intakes;           /* of this rank itself */
 } tti_paths;
 /* Pure. Errors: TT_ERR_NOMEM. */
-tt_status tti_paths_make(const tt_exchange_params *params, const int *node_of_rank, int rank, tti_paths *paths_out);
+tt_status tti_paths_make(const tt_exchange_params *params, const int *node_of_rank, int rank,
+                         tti_paths *paths_out);
 void tti_paths_free(tti_paths *paths);
 /* The place of a rank in a list; -1 if it is not there. */
 int tti_find_rank(const int *list, int n, int rank);
@@ -114,7 +126,7 @@ typedef struct tti_wire_header {
     uint64_t bytes; /* of the whole message, this header included */
     uint64_t visible_ns;
     int32_t n_rows, n_entries, n_groups;
-    int32_t rank; /* of the sender */
+    int32_t rank;      /* of the sender */
     uint16_t chunk;    /* counted over all handles */
     uint16_t n_chunks; /* of this source in this use; in messages of rows */
     int32_t n_owners;  /* whose parts are in it */
@@ -122,26 +134,27 @@ typedef struct tti_wire_header {
 enum { TTI_HEADER_BYTES = 64 };
 _Static_assert(sizeof(tti_wire_header) == TTI_HEADER_BYTES,
                "results start 64 bytes into a message");
-/* What each owner gets of a message of rows, and where its results begin: in the message that answers it, or, if they are summed, among what is
- * put for that. */
+/* What each owner gets of a message of rows, and where its results begin: in the message that
+ * answers it, or, if they are summed, among what is put for that. */
 typedef struct tti_wire_part {
     int64_t back_begin; /* bytes */
     int32_t n_groups, n_entries, n_rows;
     int32_t part; /* columns of a result that the owner returns */
 } tti_wire_part;
-/* Rows: header, part[n_owners + 1] (the last one only tells where results end), group[n_groups], index[n_entries], weight[n_entries] if they travel, padding
- * to 64, row[n_rows] (row_bytes each). With a bad status: header, text.
+/* Rows: header, part[n_owners + 1] (the last one only tells where results end), group[n_groups],
+ * index[n_entries], weight[n_entries] if they travel, padding to 64, row[n_rows] (row_bytes each).
+ * With a bad status: header, text.
  * Results: header, one part of a result row per entry; or one whole row of sums per row. */
 
 /* A lane, seen by the source. */
 typedef struct tti_lane {
-    int rank;            /* the rail's */
-    int first, n_owners; /* positions of the owners that it serves */
+    int rank;               /* the rail's */
+    int first, n_owners;    /* positions of the owners that it serves */
     unsigned char *message; /* within the pool */
     size_t message_bytes;
-    size_t back_begin;    /* in the back region: the header of the results */
-    size_t result_bytes;  /* of the message that will come back */
-    int64_t row_begin;    /* its rows in handle->far_row */
+    size_t back_begin;   /* in the back region: the header of the results */
+    size_t result_bytes; /* of the message that will come back */
+    int64_t row_begin;   /* its rows in handle->far_row */
     int64_t n_rows, last_token;
     int64_t n_groups, n_entries;
     MPI_Request *send;    /* send[most pieces] */
@@ -159,13 +172,14 @@ typedef enum tti_intake_stage {
     TTI_INTAKE_OPEN  /* owners read it and put their results */
 } tti_intake_stage;
 typedef struct tti_intake {
-    int rank, source_id;    /* the source's */
-    unsigned char *part;    /* gate, returns, message, results: in the window, or this rank's own */
-    uint64_t seq;           /* the use of the message */
-    uint64_t expected_seq;  /* the last use of which a message is known to come: in later chunks the first one tells */
-    size_t result_bytes;    /* of that use */
-    MPI_Request *receive;   /* receive[most pieces], persistent */
-    MPI_Request *send;      /* send[most pieces] */
+    int rank, source_id;   /* the source's */
+    unsigned char *part;   /* gate, returns, message, results: in the window, or this rank's own */
+    uint64_t seq;          /* the use of the message */
+    uint64_t expected_seq; /* the last use of which a message is known to come: in later chunks
+                            * the first one tells */
+    size_t result_bytes;   /* of that use */
+    MPI_Request *receive;  /* receive[most pieces], persistent */
+    MPI_Request *send;     /* send[most pieces] */
     int n_receive, n_send;
     _Atomic int stage;
     _Atomic uint64_t answered; /* the last use whose results are on their way */
@@ -185,11 +199,12 @@ typedef struct tti_arrival {
     unsigned char *back; /* where entry 0's result goes */
     size_t back_stride;
     tt_wire back_wire;
-    bool is_summed; /* a far source's: this owner has done its share */
+    bool is_summed;  /* a far source's: this owner has done its share */
     tti_return *ret; /* to be raised when all results are put */
 } tti_arrival;
 
-/* A result that goes into the sum of a row: where it lies among what was put, and whose columns it has. */
+/* A result that goes into the sum of a row: where it lies among what was put, and whose columns it
+ * has. */
 typedef struct tti_row_entry {
     size_t at;
     int32_t part;
@@ -226,10 +241,10 @@ typedef struct tti_chunk {
     int place; /* within its handle: tokens [place * chunk_tokens, ...) */
 
     /* source */
-    int64_t T;     /* of this rank in this chunk */
-    float *weight; /* weight[chunk_tokens][K]: of results in the sum */
-    int64_t
-        *result; /* result[chunk_tokens][K][width]: byte offset in the back region, -1 = no choice, or summed elsewhere */
+    int64_t T;        /* of this rank in this chunk */
+    float *weight;    /* weight[chunk_tokens][K]: of results in the sum */
+    int64_t *result;  /* result[chunk_tokens][K][width]: byte offset in the back region, -1 = no
+                       * choice, or summed elsewhere */
     bool *is_needed;  /* is_needed[chunk_tokens]: the row has a choice */
     int32_t *far_row; /* tokens in the order of the messages' rows, one lane after the other */
     tti_lane *lane;   /* lane[n_lanes] */
@@ -247,13 +262,15 @@ typedef struct tti_chunk {
     int n_missing_sources;
     tti_intake *intake; /* intake[n_intakes] */
     int n_summed;       /* far sources whose rows this owner has summed its share of */
-    int64_t *row_begin; /* row_begin[chunk_tokens + 1]: for sums: the entries of each row of a message, in row_entry */
+    int64_t *row_begin; /* row_begin[chunk_tokens + 1]: for sums: the entries of each row of a
+                         * message, in row_entry */
     tti_row_entry *row_entry;
 
     /* progress */
     tti_op op;
     _Atomic bool must_post; /* release by the handle's thread: this use's messages are to be sent */
-    _Atomic bool is_open;   /* from when this rank sends or expects something to the end of combine_end */
+    _Atomic bool is_open;   /* from when this rank sends or expects something to the end of
+                             * combine_end */
     _Atomic bool is_sending; /* some send is not complete */
 } tti_chunk;
 
@@ -265,9 +282,10 @@ struct tti_handle {
     uint64_t epoch;
     tt_status mine;
     char mine_text[TTI_FAIL_TEXT_BYTES];
-    tti_chunk *chunk; /* chunk[x->n_chunks] */
-    int n_own;        /* chunks that this rank uses as a source, 0 if it is none */
-    int n_open;       /* chunks in which anything is known to happen in this use, or did in the last; 0 before the first */
+    tti_chunk *chunk;   /* chunk[x->n_chunks] */
+    int n_own;          /* chunks that this rank uses as a source, 0 if it is none */
+    int n_open;         /* chunks in which anything is known to happen in this use, or did in the
+                         * last; 0 before the first */
     tt_stream *compute; /* of this use */
 
     /* owner */
@@ -300,7 +318,8 @@ struct tt_exchange {
     int source_id, owner_id; /* of this rank, or -1 */
     tti_paths paths;
     int *lane_of_owner;         /* lane_of_owner[n_owners]: of this source, -1 = near */
-    size_t *rail_offset;        /* rail_offset[n_mates]: where the intakes begin in an owner's window part */
+    size_t *rail_offset;        /* rail_offset[n_mates]: where the intakes begin in an owner's
+                                 * window part */
     unsigned char *own_intakes; /* if they are not in the window */
     tti_exchange_layout layout;
     size_t *near_stride; /* near_stride[width]: of a part of a result in the back region */
@@ -309,7 +328,8 @@ struct tt_exchange {
     MPI_Comm comm;
     tti_handle *handle; /* handle[n_handles] */
 
-    /* the map in force; a key is a (slot, part) pair, keys are sorted by (position of the owner, local slot) */
+    /* the map in force; a key is a (slot, part) pair, keys are sorted by (position of the owner,
+     * local slot) */
     bool has_map;
     uint64_t epoch;
     int64_t n_slots, n_keys, key_capacity;
@@ -321,7 +341,6 @@ struct tt_exchange {
 
     _Atomic uint64_t *peer_wait_ns; /* peer_wait_ns[world size] */
 };
-
 
 /* The part of a source's window that belongs to a chunk; the source must be near. */
 static inline unsigned char *tti_window_part(const tt_exchange *x, int source_rank, int chunk)
@@ -339,7 +358,9 @@ static inline int tti_all_chunks(const tt_exchange *x)
 /* From one result to the next, where an owner of columns `part` puts those for far sources. */
 static inline size_t tti_far_stride(const tt_exchange *x, int part)
 {
-    return x->is_reduced ? (size_t)(x->back_columns[part + 1] - x->back_columns[part]) * sizeof(float) : x->part_bytes[part];
+    return x->is_reduced
+               ? (size_t)(x->back_columns[part + 1] - x->back_columns[part]) * sizeof(float)
+               : x->part_bytes[part];
 }
 
 static inline void tti_count(tti_handle *h, tti_counter which, uint64_t n)
@@ -362,7 +383,9 @@ static inline bool tti_is_due(uint64_t visible_ns)
 static inline unsigned char *tti_intake_part(const tt_exchange *x, int source_id, int chunk)
 {
     const int rail = x->paths.rail[source_id];
-    const size_t at = ((size_t)x->paths.intake[source_id] * (size_t)tti_all_chunks(x) + (size_t)chunk) * x->layout.intake_bytes;
+    const size_t at =
+        ((size_t)x->paths.intake[source_id] * (size_t)tti_all_chunks(x) + (size_t)chunk) *
+        x->layout.intake_bytes;
     if (!x->paths.by_node) {
         return x->own_intakes + at;
     }
@@ -376,13 +399,16 @@ static inline tti_return *tti_intake_returns(unsigned char *intake)
     return (tti_return *)(intake + sizeof(tti_gate));
 }
 
-/* Whether all owners that an intake serves have raised `seq` (their results are put), or `summed`, to this use. */
-static inline bool tti_all_raised(const tt_exchange *x, unsigned char *intake, uint64_t use, bool summed)
+/* Whether all owners that an intake serves have raised `seq` (their results are put), or `summed`,
+ * to this use. */
+static inline bool tti_all_raised(const tt_exchange *x, unsigned char *intake, uint64_t use,
+                                  bool summed)
 {
     const tti_return *ret = tti_intake_returns(intake);
     bool all = true;
     for (int m = 0; m < x->paths.n_mates && all; m++) {
-        all = atomic_load_explicit(summed ? &ret[m].summed : &ret[m].seq, memory_order_acquire) == use;
+        all = atomic_load_explicit(summed ? &ret[m].summed : &ret[m].seq, memory_order_acquire) ==
+              use;
     }
     return all;
 }
@@ -390,7 +416,8 @@ static inline bool tti_all_raised(const tt_exchange *x, unsigned char *intake, u
 /* Finds the handle; TT_ERR_ARG or TT_ERR_STATE. */
 tt_status tti_handle_find(tt_exchange *x, int handle, tti_handle_stage stage, tti_handle **h_out);
 /* Offsets and sizes for these parameters on a rank with these paths. */
-void tti_exchange_measure(const tt_exchange_params *params, const tti_paths *paths, tti_exchange_layout *layout_out);
+void tti_exchange_measure(const tt_exchange_params *params, const tti_paths *paths,
+                          tti_exchange_layout *layout_out);
 /* Columns [begin, end) of a result that part `part` returns. */
 void tti_part_bounds(const tt_exchange_params *params, int part, int64_t *begin_out,
                      int64_t *end_out);
@@ -402,7 +429,8 @@ void tti_expect(tt_exchange *x, tti_chunk *c, int source_id);
 /* exchange_wire.c */
 tt_status tti_wire_open(tt_exchange *x, tti_chunk *c);
 void tti_wire_close(tt_exchange *x, tti_chunk *c);
-/* Fills the messages of rows (headers, groups, index) of a prepared use; rows are copied by the caller. */
+/* Fills the messages of rows (headers, groups, index) of a prepared use; rows are copied by the
+ * caller. */
 void tti_wire_pack_heads(tt_exchange *x, tti_chunk *c);
 unsigned char *tti_wire_row(const tt_exchange *x, const tti_lane *lane, int64_t row);
 size_t tti_wire_message_bytes(const tt_exchange *x, const tti_lane *lane);
@@ -420,7 +448,8 @@ void tti_wire_owing_mates(const tt_exchange *x, const tti_chunk *c, bool *owes);
 tt_status tti_wire_drain(tt_exchange *x, tti_chunk *c);
 /* Takes this owner's part of a far source's message in if it is here and due; checks it. */
 tt_status tti_wire_arrive(tt_exchange *x, tti_chunk *c, int source_id, bool *has_arrived_out);
-tt_status tti_wire_returned(tt_exchange *x, tti_chunk *c, const tti_lane *lane, bool *has_returned_out);
+tt_status tti_wire_returned(tt_exchange *x, tti_chunk *c, const tti_lane *lane,
+                            bool *has_returned_out);
 
 /* exchange_sums.c */
 /* Sums this owner's share of the rows of far sources whose results are all put. */
@@ -428,7 +457,8 @@ void tti_sums_make(tt_exchange *x, tti_chunk *c);
 /* Marks owners of this node whose results this one waits for, to sum its share. */
 void tti_sums_owing(const tt_exchange *x, const tti_chunk *c, bool *owes);
 /* Adds what other nodes have summed for tokens [begin, end). */
-void tti_sums_add(const tt_exchange *x, const tti_chunk *c, float *y, int64_t ldy, int64_t begin, int64_t end);
+void tti_sums_add(const tt_exchange *x, const tti_chunk *c, float *y, int64_t ldy, int64_t begin,
+                  int64_t end);
 
 /* exchange_rows.c */
 /* This rank as a source of itself: no waiting, no delay. */

@@ -1,8 +1,10 @@
 /* exchange_paths.c - which rank of another node takes in what a source sends there.
  *
- * DIRECT: every owner for itself. NODE: one owner of the node for all of them, its rail; sources are dealt out to the owners of a node
- * by their place among the sources of their own node, so that rank i of one node talks to rank i of another if both have equally many,
- * and nobody to everybody. All of it is a pure function of the lists of ranks and their nodes: any mapping, any number on a node. */
+ * DIRECT: every owner for itself. NODE: one owner of the node for all of them, its rail; sources
+ * are dealt out to the owners of a node by their place among the sources of their own node, so that
+ * rank i of one node talks to rank i of another if both have equally many, and nobody to everybody.
+ * All of it is a pure function of the lists of ranks and their nodes: any mapping, any number on a
+ * node. */
 #include "exchange_internal.h"
 #include <stdlib.h>
 
@@ -16,7 +18,8 @@ static int compare_places(const void *a, const void *b)
 }
 
 /* Owners by node, then by id. */
-static tt_status order_owners(const tt_exchange_params *p, const int *node_of_rank, tti_paths *paths)
+static tt_status order_owners(const tt_exchange_params *p, const int *node_of_rank,
+                              tti_paths *paths)
 {
     int(*place)[2] = malloc((size_t)p->n_owners * sizeof(*place));
     TT_CHECK(place, TT_ERR_NOMEM, "no memory to order %d owners", p->n_owners);
@@ -44,13 +47,16 @@ static int ordinal_of(const tt_exchange_params *p, const int *node_of_rank, int 
 }
 
 /* Where a source's messages go. */
-static void find_lanes(const tt_exchange_params *p, const int *node_of_rank, int source_id, tti_paths *paths)
+static void find_lanes(const tt_exchange_params *p, const int *node_of_rank, int source_id,
+                       tti_paths *paths)
 {
-    const int node = node_of_rank[p->source[source_id]], ordinal = ordinal_of(p, node_of_rank, source_id);
+    const int node = node_of_rank[p->source[source_id]],
+              ordinal = ordinal_of(p, node_of_rank, source_id);
     for (int first = 0, end; first < p->n_owners; first = end) {
         const int there = node_of_rank[p->owner[paths->owner_at[first]]];
         end = first + 1;
-        while (paths->by_node && end < p->n_owners && node_of_rank[p->owner[paths->owner_at[end]]] == there) {
+        while (paths->by_node && end < p->n_owners &&
+               node_of_rank[p->owner[paths->owner_at[end]]] == there) {
             end++;
         }
         if (there != node) {
@@ -66,13 +72,15 @@ static void find_lanes(const tt_exchange_params *p, const int *node_of_rank, int
 }
 
 /* Through whom the rows of far sources come to an owner. */
-static void find_intakes(const tt_exchange_params *p, const int *node_of_rank, int owner_id, tti_paths *paths)
+static void find_intakes(const tt_exchange_params *p, const int *node_of_rank, int owner_id,
+                         tti_paths *paths)
 {
     const int node = node_of_rank[p->owner[owner_id]];
     paths->mate_first = paths->position[owner_id];
     paths->n_mates = 1;
     if (paths->by_node) {
-        while (paths->mate_first > 0 && node_of_rank[p->owner[paths->owner_at[paths->mate_first - 1]]] == node) {
+        while (paths->mate_first > 0 &&
+               node_of_rank[p->owner[paths->owner_at[paths->mate_first - 1]]] == node) {
             paths->mate_first--;
         }
         int end = paths->position[owner_id] + 1;
@@ -87,7 +95,8 @@ static void find_intakes(const tt_exchange_params *p, const int *node_of_rank, i
         if (node_of_rank[p->source[s]] == node) {
             continue;
         }
-        paths->rail[s] = paths->owner_at[paths->mate_first + ordinal_of(p, node_of_rank, s) % paths->n_mates];
+        paths->rail[s] =
+            paths->owner_at[paths->mate_first + ordinal_of(p, node_of_rank, s) % paths->n_mates];
         for (int other = 0; other < s; other++) {
             paths->intake[s] += paths->rail[other] == paths->rail[s];
         }
@@ -112,7 +121,8 @@ static tt_status alloc_ints(int n, int **out)
     return TT_OK;
 }
 
-static tt_status fill(const tt_exchange_params *p, const int *node_of_rank, int rank, tti_paths *paths)
+static tt_status fill(const tt_exchange_params *p, const int *node_of_rank, int rank,
+                      tti_paths *paths)
 {
     TT_TRY(alloc_ints(p->n_owners, &paths->owner_at));
     TT_TRY(alloc_ints(p->n_owners, &paths->position));
@@ -121,7 +131,8 @@ static tt_status fill(const tt_exchange_params *p, const int *node_of_rank, int 
     paths->lane = calloc((size_t)p->n_owners, sizeof(*paths->lane));
     TT_CHECK(paths->lane, TT_ERR_NOMEM, "no memory for paths to %d owners", p->n_owners);
     TT_TRY(order_owners(p, node_of_rank, paths));
-    const int source_id = tti_find_rank(p->source, p->n_sources, rank), owner_id = tti_find_rank(p->owner, p->n_owners, rank);
+    const int source_id = tti_find_rank(p->source, p->n_sources, rank),
+              owner_id = tti_find_rank(p->owner, p->n_owners, rank);
     if (source_id >= 0) {
         find_lanes(p, node_of_rank, source_id, paths);
     }
@@ -131,7 +142,8 @@ static tt_status fill(const tt_exchange_params *p, const int *node_of_rank, int 
     return TT_OK;
 }
 
-tt_status tti_paths_make(const tt_exchange_params *params, const int *node_of_rank, int rank, tti_paths *paths_out)
+tt_status tti_paths_make(const tt_exchange_params *params, const int *node_of_rank, int rank,
+                         tti_paths *paths_out)
 {
     tti_paths paths = {.by_node = params->route == TT_ROUTE_NODE};
     const tt_status st = fill(params, node_of_rank, rank, &paths);

@@ -1,8 +1,9 @@
 /* exchange_plan.c - which row goes where: the owner map, and the plan of one use.
  *
- * A counting sort. set_owners numbers all (slot, part) pairs by (owner, local slot); prepare counts entries per number, which gives
- * each owner's share, its groups and its results' places in one walk, and then drops every entry into its place. Cost is linear
- * in entries and, for each chunk, slots; nothing is allocated. */
+ * A counting sort. set_owners numbers all (slot, part) pairs by (owner, local slot); prepare counts
+ * entries per number, which gives each owner's share, its groups and its results' places in one
+ * walk, and then drops every entry into its place. Cost is linear in entries and, for each chunk,
+ * slots; nothing is allocated. */
 #include "exchange_internal.h"
 #include <limits.h>
 #include <stdio.h>
@@ -67,8 +68,9 @@ static tt_status read_map(const tt_exchange *x, const tt_owner_map *map, key_rec
     qsort(record, (size_t)n, sizeof(*record), compare_keys);
     for (int64_t i = 1; i < n; i++) {
         TT_CHECK(compare_keys(&record[i - 1], &record[i]) != 0, TT_ERR_ARG,
-                 "rank %d serves its slot %d twice, as slots %d and %d", x->owner[x->paths.owner_at[record[i].owner]],
-                 record[i].local, record[i - 1].slot, record[i].slot);
+                 "rank %d serves its slot %d twice, as slots %d and %d",
+                 x->owner[x->paths.owner_at[record[i].owner]], record[i].local, record[i - 1].slot,
+                 record[i].slot);
     }
     return TT_OK;
 }
@@ -140,7 +142,8 @@ tt_status tt_exchange_set_owners(tt_exchange *exchange, const tt_owner_map *map,
 static tt_status check_slots(const tt_exchange *x, int64_t T, const int32_t *slot)
 {
     for (int64_t i = 0; i < T * x->K; i++) {
-        TT_CHECK(slot[i] >= -1 && slot[i] < x->n_slots, TT_ERR_ARG, "token %lld, choice %lld: slot %d of %lld", (long long)(i / x->K),
+        TT_CHECK(slot[i] >= -1 && slot[i] < x->n_slots, TT_ERR_ARG,
+                 "token %lld, choice %lld: slot %d of %lld", (long long)(i / x->K),
                  (long long)(i % x->K), slot[i], (long long)x->n_slots);
     }
     return TT_OK;
@@ -244,7 +247,9 @@ static void lay_out_messages(tt_exchange *x, tti_chunk *c)
     for (int i = 0; i < x->paths.n_lanes; i++) {
         tti_lane *lane = &c->lane[i];
         lane->message = at;
-        lane->message_bytes = c->handle->mine == TT_OK ? tti_wire_message_bytes(x, lane) : (size_t)TTI_HEADER_BYTES + TTI_FAIL_TEXT_BYTES;
+        lane->message_bytes = c->handle->mine == TT_OK
+                                  ? tti_wire_message_bytes(x, lane)
+                                  : (size_t)TTI_HEADER_BYTES + TTI_FAIL_TEXT_BYTES;
         at += tti_align(lane->message_bytes);
         lane->row_begin = row;
         row += lane->n_rows;
@@ -282,13 +287,15 @@ static void place_entries(tt_exchange *x, tti_chunk *c, const int32_t *slot, con
                     c->far_row[lane->row_begin + lane->n_rows++] = (int32_t)t;
                 }
                 int32_t entry = c->handle->key_at[key]++;
-                /* Near owners read the row where it is; in a message rows are numbered by themselves. */
+                /* Near owners read the row where it is; in a message rows are numbered by
+                 * themselves. */
                 if (x->weights_travel || x->is_reduced) {
                     travelling[entry] = weight[t * x->K + k];
                 }
                 index[entry] = lane ? (int32_t)(lane->n_rows - 1) : (int32_t)t;
                 if (!lane || !x->is_reduced) {
-                    *result = share[o].back_begin + (entry - share[o].index_begin) * (int64_t)back_stride(x, o);
+                    *result = share[o].back_begin +
+                              (entry - share[o].index_begin) * (int64_t)back_stride(x, o);
                 }
             }
         }
@@ -356,7 +363,8 @@ tt_status tt_exchange_prepare(tt_exchange *exchange, int handle, int64_t T, cons
              (long long)T, x->world->rank);
     TT_CHECK(x->has_map, TT_ERR_STATE, "the exchange has no owner map yet");
     TT_TRY(check_slots(x, T, slot));
-    for (int i = 0; i < h->n_open; i++) { /* normally done long ago: what the last use still sends is overwritten below */
+    for (int i = 0; i < h->n_open; i++) { /* normally done long ago: what the last use still
+                                           * sends is overwritten below */
         TT_TRY(tti_wire_drain(x, &h->chunk[i]));
     }
     for (int i = 0; i < h->n_open; i++) {
@@ -367,7 +375,8 @@ tt_status tt_exchange_prepare(tt_exchange *exchange, int handle, int64_t T, cons
     h->mine = mine;
     snprintf(h->mine_text, sizeof(h->mine_text), "%s", mine == TT_OK ? "" : tt_status_message());
     h->n_own = 0;
-    for (int64_t begin = 0; x->source_id >= 0 && (begin == 0 || (begin < T && mine == TT_OK)); begin += x->chunk_tokens) {
+    for (int64_t begin = 0; x->source_id >= 0 && (begin == 0 || (begin < T && mine == TT_OK));
+         begin += x->chunk_tokens) {
         tti_chunk *c = &h->chunk[h->n_own++];
         c->T = T - begin < x->chunk_tokens ? T - begin : x->chunk_tokens;
         plan_chunk(x, c, slot + begin * x->K, weight + begin * x->K);

@@ -1,8 +1,9 @@
 /* exchange_rows.c - one use of a handle: rows out, rows in, results back, the sum.
  *
- * The order of events in memory is told in exchange_internal.h. Nothing here allocates or blocks; waiting is done in poll's
- * caller and in combine_end only. Results are rounded to wire_back by put_result wherever they were computed, and
- * summed in the order of choices, so y has the same bits for every placement. */
+ * The order of events in memory is told in exchange_internal.h. Nothing here allocates or blocks;
+ * waiting is done in poll's caller and in combine_end only. Results are rounded to wire_back by
+ * put_result wherever they were computed, and summed in the order of choices, so y has the same
+ * bits for every placement. */
 #include "exchange_internal.h"
 #include <stdio.h>
 #include <string.h>
@@ -88,7 +89,8 @@ static void publish(tt_exchange *x, tti_chunk *c)
 }
 
 /* This rank's rows of a chunk: rounded, packed for other nodes, published, on their way. */
-static void send_rows(tt_exchange *x, tti_chunk *c, const float *rows, int64_t ldx, tt_stream *compute)
+static void send_rows(tt_exchange *x, tti_chunk *c, const float *rows, int64_t ldx,
+                      tt_stream *compute)
 {
     rows_task task = {x, c, rows, ldx, tti_window_part(x, x->world->rank, c->id) + x->layout.rows};
     run(compute, c->T * x->H, "round rows", round_rows, &task);
@@ -131,7 +133,8 @@ tt_status tt_exchange_dispatch_begin(tt_exchange *exchange, int handle, const fl
 static void return_source(tt_exchange *x, tti_chunk *c, int source_id)
 {
     tti_arrival *a = &c->arrival[source_id];
-    const bool is_own = x->source[source_id] == x->world->rank, is_far = x->paths.rail[source_id] >= 0;
+    const bool is_own = x->source[source_id] == x->world->rank,
+               is_far = x->paths.rail[source_id] >= 0;
     c->n_returned++;
     a->ret->visible_ns = is_own || is_far ? 0 : tti_due(x->world);
     atomic_store_explicit(&a->ret->seq, c->handle->use, memory_order_release);
@@ -145,7 +148,9 @@ static void return_source(tt_exchange *x, tti_chunk *c, int source_id)
 static void charge_wait(tt_exchange *x, tti_handle *h, int rank)
 {
     if (h->idle_since_ns != 0) { /* once, however many chunks are waited for */
-        const uint64_t now = tt_now_ns(), since = h->charged_ns[rank] > h->idle_since_ns ? h->charged_ns[rank] : h->idle_since_ns;
+        const uint64_t now = tt_now_ns(), since = h->charged_ns[rank] > h->idle_since_ns
+                                                      ? h->charged_ns[rank]
+                                                      : h->idle_since_ns;
         atomic_fetch_add_explicit(&x->peer_wait_ns[rank], now - since, memory_order_relaxed);
         h->charged_ns[rank] = now;
     }
@@ -174,26 +179,26 @@ static tt_status arrive_near(tt_exchange *x, tti_chunk *c, int source_id, bool *
                  tti_rank_name(x->world, x->world->rank, b, sizeof(b)),
                  (unsigned long long)c->handle->epoch);
     }
-    TT_CHECK(pub->n_chunks > c->place && pub->n_chunks <= x->n_chunks, TT_ERR_PROTOCOL, "exchange handle %d, use %llu: rank %d sends %d chunks of at most %d",
-             c->handle->id, (unsigned long long)c->handle->use, rank, pub->n_chunks, x->n_chunks);
+    TT_CHECK(pub->n_chunks > c->place && pub->n_chunks <= x->n_chunks, TT_ERR_PROTOCOL,
+             "exchange handle %d, use %llu: rank %d sends %d chunks of at most %d", c->handle->id,
+             (unsigned long long)c->handle->use, rank, pub->n_chunks, x->n_chunks);
     const tti_share *share = (const tti_share *)(part + x->layout.share) + x->owner_id;
-    c->arrival[source_id] =
-        (tti_arrival){.has_arrived = true,
-                      .n_chunks = pub->n_chunks,
-                      .group = (const tti_group *)(part + x->layout.group) + share->group_begin,
-                      .n_groups = share->n_groups,
-                      .n_left = share->n_groups,
-                      .n_entries = share->n_entries,
-                      .index = (const int32_t *)(part + x->layout.index) + share->index_begin,
-                      .weight = x->weights_travel
-                                    ? (const float *)(part + x->layout.weight) + share->index_begin
+    c->arrival[source_id] = (tti_arrival){
+        .has_arrived = true,
+        .n_chunks = pub->n_chunks,
+        .group = (const tti_group *)(part + x->layout.group) + share->group_begin,
+        .n_groups = share->n_groups,
+        .n_left = share->n_groups,
+        .n_entries = share->n_entries,
+        .index = (const int32_t *)(part + x->layout.index) + share->index_begin,
+        .weight = x->weights_travel ? (const float *)(part + x->layout.weight) + share->index_begin
                                     : NULL,
-                      .rows = part + x->layout.rows,
-                      .row_bytes = x->layout.row_stride,
-                      .back = part + x->layout.back + share->back_begin,
-                      .back_stride = x->near_stride[c->handle->part < 0 ? 0 : c->handle->part],
-                      .back_wire = x->wire_back,
-                      .ret = (tti_return *)(part + x->layout.ret) + x->owner_id};
+        .rows = part + x->layout.rows,
+        .row_bytes = x->layout.row_stride,
+        .back = part + x->layout.back + share->back_begin,
+        .back_stride = x->near_stride[c->handle->part < 0 ? 0 : c->handle->part],
+        .back_wire = x->wire_back,
+        .ret = (tti_return *)(part + x->layout.ret) + x->owner_id};
     if (!is_own) {
         tti_count(c->handle, TTI_COUNT_ROWS_IN, (uint64_t)share->n_rows);
         tti_count(c->handle, TTI_COUNT_NODE_BYTES, (uint64_t)share->n_rows * x->layout.row_bytes);
@@ -311,7 +316,8 @@ static tt_status observe(tt_exchange *x, tti_handle *h)
 
 /* ---- waiting ---- */
 
-/* Rows are owed before results: who has not sent rows is further behind. Others of this node are asked for what they are to take in or answer. */
+/* Rows are owed before results: who has not sent rows is further behind. Others of this node are
+ * asked for what they are to take in or answer. */
 static void owing_exchange(void *arg, bool *owes)
 {
     const tti_handle *h = arg;
@@ -349,7 +355,8 @@ static tti_chunk *ready_chunk(tti_handle *h)
 static bool is_chunk_over(const tt_exchange *x, const tti_chunk *c)
 {
     const bool is_summed = !x->is_reduced || c->n_summed == c->n_far_expected;
-    return is_summed && c->n_missing_owners == 0 && c->n_missing_sources == 0 && c->n_returned == c->n_expected && tti_wire_has_answered(x, c);
+    return is_summed && c->n_missing_owners == 0 && c->n_missing_sources == 0 &&
+           c->n_returned == c->n_expected && tti_wire_has_answered(x, c);
 }
 
 /* A source whose first chunk is here has no other that we do not know of. */
@@ -382,7 +389,8 @@ static int n_arrived_chunks(const tti_handle *h)
     return n;
 }
 
-/* Whether rows are here that this rank can take up: any, or where it takes whole chunks in turn, those of chunks before the first that is not whole. */
+/* Whether rows are here that this rank can take up: any, or where it takes whole chunks in turn,
+ * those of chunks before the first that is not whole. */
 static bool can_compute(const tt_exchange *x, const tti_handle *h)
 {
     const int n = x->takes_whole_chunks ? n_arrived_chunks(h) : h->n_open;
@@ -393,7 +401,8 @@ static bool can_compute(const tt_exchange *x, const tti_handle *h)
     return can;
 }
 
-/* This rank waits for others only if it owes nothing itself that it could do: its own computing is no waiting. */
+/* This rank waits for others only if it owes nothing itself that it could do: its own computing is
+ * no waiting. */
 static tt_status check_wait(tt_exchange *x, tti_handle *h)
 {
     if (can_compute(x, h) || is_over(h)) {
@@ -449,7 +458,8 @@ void tt_exchange_rest(tt_exchange *exchange, int handle)
 bool tt_exchange_next_ready(tt_exchange *exchange, int handle, tt_exchange_rows *rows_out)
 {
     tti_handle *h = NULL;
-    tti_chunk *c = tti_handle_find(exchange, handle, TTI_HANDLE_FLYING, &h) == TT_OK ? ready_chunk(h) : NULL;
+    tti_chunk *c =
+        tti_handle_find(exchange, handle, TTI_HANDLE_FLYING, &h) == TT_OK ? ready_chunk(h) : NULL;
     if (!c) {
         return false;
     }
@@ -477,10 +487,13 @@ void tt_exchange_get_row(const tt_exchange *exchange, const tt_exchange_rows *ro
     tt_wire_widen(exchange->wire, dst, row, exchange->H);
 }
 
-bool tt_exchange_get_act8(const tt_exchange *exchange, const tt_exchange_rows *rows, int32_t i, void *act8)
+bool tt_exchange_get_act8(const tt_exchange *exchange, const tt_exchange_rows *rows, int32_t i,
+                          void *act8)
 {
     if (exchange->wire == TT_WIRE_INT8) {
-        ttk.row8_act8(act8, (const unsigned char *)rows->base + rows->row_bytes * (size_t)rows->index[i], exchange->H);
+        ttk.row8_act8(act8,
+                      (const unsigned char *)rows->base + rows->row_bytes * (size_t)rows->index[i],
+                      exchange->H);
     }
     return exchange->wire == TT_WIRE_INT8;
 }
@@ -499,8 +512,10 @@ tt_status tt_exchange_push(tt_exchange *exchange, int handle, const tt_exchange_
 {
     tti_handle *h = NULL;
     TT_TRY(tti_handle_find(exchange, handle, TTI_HANDLE_FLYING, &h));
-    TT_CHECK(rows->source_id >= 0 && rows->source_id < exchange->n_sources && rows->chunk >= 0 && rows->chunk < h->n_open, TT_ERR_ARG,
-             "push of source %d of %d, chunk %d of %d", rows->source_id, exchange->n_sources, rows->chunk, h->n_open);
+    TT_CHECK(rows->source_id >= 0 && rows->source_id < exchange->n_sources && rows->chunk >= 0 &&
+                 rows->chunk < h->n_open,
+             TT_ERR_ARG, "push of source %d of %d, chunk %d of %d", rows->source_id,
+             exchange->n_sources, rows->chunk, h->n_open);
     tti_chunk *c = &h->chunk[rows->chunk];
     tti_arrival *a = &c->arrival[rows->source_id];
     TT_CHECK(a->n_left > 0, TT_ERR_STATE, "slot %d of source %d is pushed twice", rows->slot,
@@ -522,7 +537,8 @@ typedef struct sum_task {
     const unsigned char *back;
 } sum_task;
 
-/* y[t] = fmaf chain over k from +0. Columns are independent, so blocks and parts do not change a bit. */
+/* y[t] = fmaf chain over k from +0. Columns are independent, so blocks and parts do not change a
+ * bit. */
 static void sum_part(const sum_task *task, int64_t t, int part)
 {
     const tt_exchange *x = task->x;
@@ -538,11 +554,14 @@ static void sum_part(const sum_task *task, int64_t t, int part)
             if (at < 0) {
                 continue;
             }
-            const unsigned char *result = task->back + at + tt_wire_row_bytes(x->wire_back, col - begin);
+            const unsigned char *result =
+                task->back + at + tt_wire_row_bytes(x->wire_back, col - begin);
             if (x->wire_back != TT_WIRE_F32) {
                 tt_wire_widen(x->wire_back, wide, result, n);
             }
-            ttk.axpy_f32(y, c->weight[t * x->K + k], x->wire_back == TT_WIRE_F32 ? (const float *)(const void *)result : wide, n);
+            ttk.axpy_f32(y, c->weight[t * x->K + k],
+                         x->wire_back == TT_WIRE_F32 ? (const float *)(const void *)result : wide,
+                         n);
         }
     }
 }
@@ -567,7 +586,10 @@ static tt_status wait_over(tt_exchange *x, tti_handle *h)
     tt_spin spin = {0};
     while (!is_over(h)) {
         TT_TRY(observe(x, h));
-        TT_CHECK(n_owed(h) == 0, TT_ERR_STATE, "exchange handle %d: combine before the results of %d chunks of sources were pushed", h->id, n_owed(h));
+        TT_CHECK(
+            n_owed(h) == 0, TT_ERR_STATE,
+            "exchange handle %d: combine before the results of %d chunks of sources were pushed",
+            h->id, n_owed(h));
         TT_TRY(check_wait(x, h));
         if (!is_over(h)) {
             tti_progress(x->world);
@@ -596,7 +618,8 @@ tt_status tt_exchange_combine_end(tt_exchange *exchange, int handle, float *y, i
     }
     for (int i = 0; i < h->n_own; i++) {
         tti_chunk *c = &h->chunk[i];
-        sum_task task = {x, c, y + i * x->chunk_tokens * ldy, ldy, tti_window_part(x, x->world->rank, c->id) + x->layout.back};
+        sum_task task = {x, c, y + i * x->chunk_tokens * ldy, ldy,
+                         tti_window_part(x, x->world->rank, c->id) + x->layout.back};
         run(compute, c->T * x->H * x->K, "sum rows", sum_rows, &task);
     }
     tti_wait_end(x->world, &h->wait);

@@ -1,11 +1,13 @@
-/* exchange_wire.c - rows and results between nodes: one message per direction, chunk and pair of a source and a rail (an owner, or one for a whole node),
- * counts in the header.
+/* exchange_wire.c - rows and results between nodes: one message per direction, chunk and pair of a
+ * source and a rail (an owner, or one for a whole node), counts in the header.
  *
- * A message of rows lands in a buffer for which a receive of the greatest size is always posted (persistent), so nobody needs to know
- * counts beforehand and nothing arrives unexpected. Messages longer than a piece are cut; the first piece tells how many
- * follow. Results are expected exactly: the source knows from its own plan how many it gets from whom, and posts those receives
- * before it sends the rows. All MPI calls are in advance(), under the world's mpi_lock; the handle's thread and progress hand
- * buffers to each other through atomics. Whatever arrives is checked before it is used as a count or an index. */
+ * A message of rows lands in a buffer for which a receive of the greatest size is always posted
+ * (persistent), so nobody needs to know counts beforehand and nothing arrives unexpected. Messages
+ * longer than a piece are cut; the first piece tells how many follow. Results are expected exactly:
+ * the source knows from its own plan how many it gets from whom, and posts those receives before it
+ * sends the rows. All MPI calls are in advance(), under the world's mpi_lock; the handle's thread
+ * and progress hand buffers to each other through atomics. Whatever arrives is checked before it is
+ * used as a count or an index. */
 #include "exchange_internal.h"
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +21,8 @@ static int tag_of(const tti_chunk *c, int kind)
     return c->id * TAGS_PER_CHUNK + kind;
 }
 
-/* When a message to another node may be seen: 0 = at once. With an injected rate it passes after all that this rank sent before. */
+/* When a message to another node may be seen: 0 = at once. With an injected rate it passes after
+ * all that this rank sent before. */
 static uint64_t due_far(tt_world *world, size_t bytes)
 {
     if (world->inject_mb_s == 0) {
@@ -29,15 +32,18 @@ static uint64_t due_far(tt_world *world, size_t bytes)
     uint64_t free_ns = atomic_load_explicit(&world->link_free_ns, memory_order_relaxed), end;
     do {
         end = (free_ns > now ? free_ns : now) + takes;
-    } while (!atomic_compare_exchange_weak_explicit(&world->link_free_ns, &free_ns, end, memory_order_relaxed, memory_order_relaxed));
+    } while (!atomic_compare_exchange_weak_explicit(&world->link_free_ns, &free_ns, end,
+                                                    memory_order_relaxed, memory_order_relaxed));
     return end + world->delay_ns;
 }
 
 /* ---- the form of a message of rows ---- */
 
-static size_t head_bytes(const tt_exchange *x, int64_t n_owners, int64_t n_groups, int64_t n_entries)
+static size_t head_bytes(const tt_exchange *x, int64_t n_owners, int64_t n_groups,
+                         int64_t n_entries)
 {
-    return tti_align(TTI_HEADER_BYTES + (size_t)(n_owners + 1) * sizeof(tti_wire_part) + (size_t)n_groups * sizeof(tti_group) +
+    return tti_align(TTI_HEADER_BYTES + (size_t)(n_owners + 1) * sizeof(tti_wire_part) +
+                     (size_t)n_groups * sizeof(tti_group) +
                      (size_t)n_entries * x->layout.entry_bytes);
 }
 
@@ -56,7 +62,8 @@ unsigned char *tti_wire_row(const tt_exchange *x, const tti_lane *lane, int64_t 
     return lane->message + lane_head_bytes(x, lane) + (size_t)row * x->layout.row_bytes;
 }
 
-/* The parts of a lane's owners, their groups and entries: which follow each other in the window, too. */
+/* The parts of a lane's owners, their groups and entries: which follow each other in the window,
+ * too. */
 static void pack_parts(const tt_exchange *x, const tti_chunk *c, const tti_lane *lane)
 {
     const unsigned char *window = tti_window_part(x, x->world->rank, c->id);
@@ -68,7 +75,8 @@ static void pack_parts(const tt_exchange *x, const tti_chunk *c, const tti_lane 
         const tti_share *s = &share[x->paths.owner_at[lane->first + i]];
         const int o = x->paths.owner_at[lane->first + i];
         const int64_t begin = s->back_begin - (x->is_reduced ? 0 : (int64_t)lane->back_begin);
-        part = (tti_wire_part){begin, (int32_t)s->n_groups, (int32_t)s->n_entries, (int32_t)s->n_rows, x->part_of[o] < 0 ? 0 : x->part_of[o]};
+        part = (tti_wire_part){begin, (int32_t)s->n_groups, (int32_t)s->n_entries,
+                               (int32_t)s->n_rows, x->part_of[o] < 0 ? 0 : x->part_of[o]};
         memcpy(at, &part, sizeof(part));
     }
     part = (tti_wire_part){.back_begin = (int64_t)lane->result_bytes};
@@ -77,9 +85,12 @@ static void pack_parts(const tt_exchange *x, const tti_chunk *c, const tti_lane 
     const struct {
         size_t from, bytes;
     } lists[] = {
-        {x->layout.group + (size_t)first->group_begin * sizeof(tti_group), (size_t)lane->n_groups * sizeof(tti_group)},
-        {x->layout.index + (size_t)first->index_begin * sizeof(int32_t), (size_t)lane->n_entries * sizeof(int32_t)},
-        {x->layout.weight + (size_t)first->index_begin * sizeof(float), x->weights_travel || x->is_reduced ? (size_t)lane->n_entries * sizeof(float) : 0},
+        {x->layout.group + (size_t)first->group_begin * sizeof(tti_group),
+         (size_t)lane->n_groups * sizeof(tti_group)},
+        {x->layout.index + (size_t)first->index_begin * sizeof(int32_t),
+         (size_t)lane->n_entries * sizeof(int32_t)},
+        {x->layout.weight + (size_t)first->index_begin * sizeof(float),
+         x->weights_travel || x->is_reduced ? (size_t)lane->n_entries * sizeof(float) : 0},
     };
     for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
         memcpy(at, window + lists[i].from, lists[i].bytes);
@@ -135,15 +146,18 @@ static tt_status send_pieces(tt_exchange *x, tti_chunk *c, const unsigned char *
 static tt_status post(tt_exchange *x, tti_chunk *c)
 {
     const int n_lanes = x->paths.n_lanes;
-    unsigned char *back = n_lanes ? tti_window_part(x, x->world->rank, c->id) + x->layout.back : NULL;
+    unsigned char *back =
+        n_lanes ? tti_window_part(x, x->world->rank, c->id) + x->layout.back : NULL;
     for (int i = 0; i < n_lanes; i++) { /* receives first: an answer must never be unexpected */
         tti_lane *lane = &c->lane[i];
         TT_ASSERT(lane->n_send == 0 && !lane->is_receiving); /* prepare has waited for that */
         unsigned char *at = back + lane->back_begin;
         size_t n = tti_n_pieces(x->world, lane->result_bytes);
         for (size_t p = 0; p < n; p++) {
-            TT_TRY(TT_MPI(MPI_Irecv(at + p * x->world->piece_bytes, tti_int(tti_piece_bytes(x->world, lane->result_bytes, p)), MPI_BYTE,
-                                    lane->rank, tag_of(c, RESULTS_TAG), x->comm, &lane->receive[p])));
+            TT_TRY(TT_MPI(MPI_Irecv(at + p * x->world->piece_bytes,
+                                    tti_int(tti_piece_bytes(x->world, lane->result_bytes, p)),
+                                    MPI_BYTE, lane->rank, tag_of(c, RESULTS_TAG), x->comm,
+                                    &lane->receive[p])));
         }
         lane->n_receive = tti_int(n);
         lane->is_receiving = true;
@@ -151,7 +165,8 @@ static tt_status post(tt_exchange *x, tti_chunk *c)
     for (int i = 0; i < n_lanes; i++) {
         tti_lane *lane = &c->lane[(i + x->paths.first_lane) % n_lanes];
         tti_count(c->handle, TTI_COUNT_PAYLOAD, (uint64_t)lane->n_rows * x->layout.row_bytes);
-        TT_TRY(send_pieces(x, c, lane->message, lane->message_bytes, lane->rank, tag_of(c, ROWS_TAG), lane->send, &lane->n_send));
+        TT_TRY(send_pieces(x, c, lane->message, lane->message_bytes, lane->rank,
+                           tag_of(c, ROWS_TAG), lane->send, &lane->n_send));
     }
     return TT_OK;
 }
@@ -183,13 +198,14 @@ static tt_status protocol_error(const tt_exchange *x, const tti_chunk *c, int ra
                                 const char *what, uint64_t got, uint64_t expected)
 {
     char a[TTI_NAME_BYTES], b[TTI_NAME_BYTES];
-    return TT_FAIL(TT_ERR_PROTOCOL,
-                   "exchange handle %d, use %llu, chunk %d: %s of the message from %s to %s is %llu, "
-                   "expected %llu",
-                   c->handle->id, (unsigned long long)c->handle->use, c->place, what,
-                   tti_rank_name(x->world, rank, a, sizeof(a)),
-                   tti_rank_name(x->world, x->world->rank, b, sizeof(b)), (unsigned long long)got,
-                   (unsigned long long)expected);
+    return TT_FAIL(
+        TT_ERR_PROTOCOL,
+        "exchange handle %d, use %llu, chunk %d: %s of the message from %s to %s is %llu, "
+        "expected %llu",
+        c->handle->id, (unsigned long long)c->handle->use, c->place, what,
+        tti_rank_name(x->world, rank, a, sizeof(a)),
+        tti_rank_name(x->world, x->world->rank, b, sizeof(b)), (unsigned long long)got,
+        (unsigned long long)expected);
 }
 
 static unsigned char *message_of(const tt_exchange *x, const tti_intake *in)
@@ -225,7 +241,8 @@ static tt_status read_head(tt_exchange *x, tti_chunk *c, tti_intake *in, const M
     return TT_OK;
 }
 
-/* A source's first chunk tells of the others: progress looks after them from now on, whether or not the handle's thread has seen it. */
+/* A source's first chunk tells of the others: progress looks after them from now on, whether or not
+ * the handle's thread has seen it. */
 static void expect_messages(tti_handle *h, int source_id, const tti_wire_header *header)
 {
     tt_exchange *x = h->x;
@@ -243,20 +260,26 @@ static tt_status open_gate(tt_exchange *x, tti_chunk *c, tti_intake *in)
     tti_wire_part end = {0};
     memcpy(&header, message_of(x, in), sizeof(header));
     /* Every use has a message from every far source in its first chunk. */
-    const uint64_t least = c->place == 0 || in->expected_seq <= in->seq ? in->seq + 1 : in->expected_seq;
+    const uint64_t least =
+        c->place == 0 || in->expected_seq <= in->seq ? in->seq + 1 : in->expected_seq;
     if (c->place == 0 ? header.seq != least : header.seq < least) {
         return protocol_error(x, c, in->rank, "use", header.seq, least);
     }
     if (header.status == TT_OK) {
         if (header.n_owners != x->paths.n_mates) {
-            return protocol_error(x, c, in->rank, "number of owners", (uint64_t)(uint32_t)header.n_owners, (uint64_t)x->paths.n_mates);
+            return protocol_error(x, c, in->rank, "number of owners",
+                                  (uint64_t)(uint32_t)header.n_owners, (uint64_t)x->paths.n_mates);
         }
         if (header.bytes < head_bytes(x, header.n_owners, 0, 0)) {
-            return protocol_error(x, c, in->rank, "length", header.bytes, head_bytes(x, header.n_owners, 0, 0));
+            return protocol_error(x, c, in->rank, "length", header.bytes,
+                                  head_bytes(x, header.n_owners, 0, 0));
         }
-        memcpy(&end, message_of(x, in) + TTI_HEADER_BYTES + (size_t)header.n_owners * sizeof(end), sizeof(end));
-        if (end.back_begin < TTI_HEADER_BYTES || (uint64_t)end.back_begin > x->layout.result_bytes) {
-            return protocol_error(x, c, in->rank, "length of its results", (uint64_t)end.back_begin, x->layout.result_bytes);
+        memcpy(&end, message_of(x, in) + TTI_HEADER_BYTES + (size_t)header.n_owners * sizeof(end),
+               sizeof(end));
+        if (end.back_begin < TTI_HEADER_BYTES ||
+            (uint64_t)end.back_begin > x->layout.result_bytes) {
+            return protocol_error(x, c, in->rank, "length of its results", (uint64_t)end.back_begin,
+                                  x->layout.result_bytes);
         }
     }
     if (c->place == 0 && header.status == TT_OK) {
@@ -275,7 +298,8 @@ static bool all_returned(const tt_exchange *x, const tti_intake *in)
 }
 
 /* What goes back for a message of rows, but for the header. */
-static uint64_t result_payload(const tt_exchange *x, const unsigned char *message, const tti_wire_header *rows)
+static uint64_t result_payload(const tt_exchange *x, const unsigned char *message,
+                               const tti_wire_header *rows)
 {
     uint64_t bytes = x->is_reduced ? (uint64_t)rows->n_rows * x->layout.back_row_bytes : 0;
     for (int m = 0; m < rows->n_owners && !x->is_reduced; m++) {
@@ -302,10 +326,12 @@ static tt_status answer(tt_exchange *x, tti_chunk *c, tti_intake *in)
                               .chunk = (uint16_t)c->id,
                               .n_owners = rows.n_owners};
     memcpy(results, &header, sizeof(header));
-    tti_count(c->handle, TTI_COUNT_PAYLOAD, rows.status == TT_OK ? result_payload(x, message_of(x, in), &rows) : 0);
+    tti_count(c->handle, TTI_COUNT_PAYLOAD,
+              rows.status == TT_OK ? result_payload(x, message_of(x, in), &rows) : 0);
     /* The receive first: the next rows may follow the results at once. */
     TT_TRY(TT_MPI(MPI_Start(&in->receive[0])));
-    return send_pieces(x, c, results, in->result_bytes, in->rank, tag_of(c, RESULTS_TAG), in->send, &in->n_send);
+    return send_pieces(x, c, results, in->result_bytes, in->rank, tag_of(c, RESULTS_TAG), in->send,
+                       &in->n_send);
 }
 
 static tt_status advance_intake(tt_exchange *x, tti_chunk *c, tti_intake *in, bool *is_sending)
@@ -321,7 +347,8 @@ static tt_status advance_intake(tt_exchange *x, tti_chunk *c, tti_intake *in, bo
         TT_TRY(answer(x, c, in));
         is_sent = false;
         stage = seen = TTI_INTAKE_HEAD;
-        atomic_store_explicit(&in->stage, stage, memory_order_release); /* is_sending first: see tti_wire_drain */
+        /* is_sending first: see tti_wire_drain */
+        atomic_store_explicit(&in->stage, stage, memory_order_release);
         atomic_store_explicit(&in->answered, in->seq, memory_order_release);
         atomic_fetch_add_explicit(&x->world->n_events, 1, memory_order_relaxed);
     }
@@ -351,12 +378,14 @@ static tt_status advance_intake(tt_exchange *x, tti_chunk *c, tti_intake *in, bo
     return TT_OK;
 }
 
-/* Looked at after the op was put to rest. The use may be over already and have left something to send. */
+/* Looked at after the op was put to rest. The use may be over already and have left something to
+ * send. */
 static bool has_new_work(const tt_exchange *x, const tti_chunk *c)
 {
     bool is_new = atomic_load(&c->is_open) || atomic_load(&c->must_post);
     for (int i = 0; i < x->paths.n_intakes && !is_new; i++) {
-        is_new = atomic_load(&c->intake[i].stage) == TTI_INTAKE_OPEN && all_returned(x, &c->intake[i]);
+        is_new =
+            atomic_load(&c->intake[i].stage) == TTI_INTAKE_OPEN && all_returned(x, &c->intake[i]);
     }
     return is_new;
 }
@@ -365,7 +394,8 @@ static tt_status advance(tti_op *op)
 {
     tti_chunk *c = op->arg;
     tt_exchange *x = c->handle->x;
-    bool is_sending = false, is_open = atomic_load_explicit(&c->is_open, memory_order_acquire), is_coming = false;
+    bool is_sending = false, is_open = atomic_load_explicit(&c->is_open, memory_order_acquire),
+         is_coming = false;
     if (atomic_load_explicit(&c->must_post, memory_order_acquire)) {
         atomic_store_explicit(&c->is_sending, true, memory_order_relaxed);
         atomic_store_explicit(&c->must_post, false,
@@ -427,7 +457,8 @@ static bool has_answered(const tt_exchange *x, const tti_chunk *c)
     bool all = true;
     for (int i = 0; i < x->paths.n_intakes && all; i++) {
         const tti_intake *in = &c->intake[i];
-        all = !c->is_expected[in->source_id] || atomic_load_explicit(&in->answered, memory_order_acquire) == c->handle->use;
+        all = !c->is_expected[in->source_id] ||
+              atomic_load_explicit(&in->answered, memory_order_acquire) == c->handle->use;
     }
     return all;
 }
@@ -443,11 +474,15 @@ void tti_wire_owing_mates(const tt_exchange *x, const tti_chunk *c, bool *owes)
     for (int i = 0; i < x->paths.n_intakes; i++) {
         const tti_intake *in = &c->intake[i];
         const tti_return *ret = tti_intake_returns(in->part);
-        const bool is_open = atomic_load_explicit(&((const tti_gate *)in->part)->seq, memory_order_acquire) == c->handle->use;
+        const bool is_open = atomic_load_explicit(&((const tti_gate *)in->part)->seq,
+                                                  memory_order_acquire) == c->handle->use;
         for (int m = 0; m < x->paths.n_mates && is_open; m++) {
             const int owner_id = x->paths.owner_at[x->paths.mate_first + m];
-            const bool has_returned = atomic_load_explicit(x->is_reduced ? &ret[m].summed : &ret[m].seq, memory_order_acquire) == c->handle->use;
-            owes[x->owner[owner_id]] = owes[x->owner[owner_id]] || (!has_returned && owner_id != x->owner_id);
+            const bool has_returned =
+                atomic_load_explicit(x->is_reduced ? &ret[m].summed : &ret[m].seq,
+                                     memory_order_acquire) == c->handle->use;
+            owes[x->owner[owner_id]] =
+                owes[x->owner[owner_id]] || (!has_returned && owner_id != x->owner_id);
         }
     }
 }
@@ -521,7 +556,8 @@ typedef struct wire_view {
 } wire_view;
 
 /* Counts and parts. */
-static tt_status check_parts(const tt_exchange *x, const tti_chunk *c, const tti_wire_header *header, const unsigned char *message, int rank,
+static tt_status check_parts(const tt_exchange *x, const tti_chunk *c,
+                             const tti_wire_header *header, const unsigned char *message, int rank,
                              int mate, wire_view *view)
 {
     const struct {
@@ -534,10 +570,12 @@ static tt_status check_parts(const tt_exchange *x, const tti_chunk *c, const tti
     };
     for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
         if (counts[i].got < 0 || counts[i].got > counts[i].most) {
-            return protocol_error(x, c, rank, counts[i].what, (uint64_t)counts[i].got, (uint64_t)counts[i].most);
+            return protocol_error(x, c, rank, counts[i].what, (uint64_t)counts[i].got,
+                                  (uint64_t)counts[i].most);
         }
     }
-    const uint64_t bytes = head_bytes(x, header->n_owners, header->n_groups, header->n_entries) + (uint64_t)header->n_rows * x->layout.row_bytes;
+    const uint64_t bytes = head_bytes(x, header->n_owners, header->n_groups, header->n_entries) +
+                           (uint64_t)header->n_rows * x->layout.row_bytes;
     if (header->bytes != bytes) {
         return protocol_error(x, c, rank, "length", header->bytes, bytes);
     }
@@ -549,21 +587,28 @@ static tt_status check_parts(const tt_exchange *x, const tti_chunk *c, const tti
         if (m == mate) {
             *view = (wire_view){.part = part, .first_group = n_groups, .first_entry = n_entries};
         }
-        if (part.n_groups < 0 || part.n_entries < 0 || part.n_rows < 0 || part.part < 0 || part.part >= x->width) {
-            return protocol_error(x, c, rank, "part of an owner", (uint64_t)m, (uint64_t)header->n_owners);
+        if (part.n_groups < 0 || part.n_entries < 0 || part.n_rows < 0 || part.part < 0 ||
+            part.part >= x->width) {
+            return protocol_error(x, c, rank, "part of an owner", (uint64_t)m,
+                                  (uint64_t)header->n_owners);
         }
-        const uint64_t back = (uint64_t)part.n_entries * tti_far_stride(x, part.part), room = x->layout.intake_bytes - x->layout.put;
-        if (part.back_begin < TTI_HEADER_BYTES || (uint64_t)part.back_begin > room || back > room - (uint64_t)part.back_begin) {
+        const uint64_t back = (uint64_t)part.n_entries * tti_far_stride(x, part.part),
+                       room = x->layout.intake_bytes - x->layout.put;
+        if (part.back_begin < TTI_HEADER_BYTES || (uint64_t)part.back_begin > room ||
+            back > room - (uint64_t)part.back_begin) {
             return protocol_error(x, c, rank, "place of results", (uint64_t)part.back_begin, room);
         }
         n_groups += part.n_groups;
         n_entries += part.n_entries;
     }
-    if (view->part.n_entries > 0 && view->part.part != (c->handle->part < 0 ? 0 : c->handle->part)) {
-        return protocol_error(x, c, rank, "columns of this owner", (uint64_t)view->part.part, (uint64_t)c->handle->part);
+    if (view->part.n_entries > 0 &&
+        view->part.part != (c->handle->part < 0 ? 0 : c->handle->part)) {
+        return protocol_error(x, c, rank, "columns of this owner", (uint64_t)view->part.part,
+                              (uint64_t)c->handle->part);
     }
     if (n_groups != header->n_groups || n_entries != header->n_entries) {
-        return protocol_error(x, c, rank, "sum of parts", (uint64_t)n_entries, (uint64_t)(uint32_t)header->n_entries);
+        return protocol_error(x, c, rank, "sum of parts", (uint64_t)n_entries,
+                              (uint64_t)(uint32_t)header->n_entries);
     }
     view->group = (const tti_group *)(at + sizeof(tti_wire_part));
     view->index = (const int32_t *)(view->group + header->n_groups);
@@ -571,32 +616,41 @@ static tt_status check_parts(const tt_exchange *x, const tti_chunk *c, const tti
 }
 
 /* Groups and index of this owner. */
-static tt_status check_entries(const tt_exchange *x, const tti_chunk *c, const wire_view *view, int32_t n_rows, int rank)
+static tt_status check_entries(const tt_exchange *x, const tti_chunk *c, const wire_view *view,
+                               int32_t n_rows, int rank)
 {
     int64_t sum = 0;
     for (int64_t g = view->first_group; g < view->first_group + view->part.n_groups; g++) {
-        if (view->group[g].slot < 0 || view->group[g].slot > c->handle->max_local || view->group[g].n <= 0) {
-            return protocol_error(x, c, rank, "slot of a group", (uint64_t)(uint32_t)view->group[g].slot, (uint64_t)(uint32_t)c->handle->max_local);
+        if (view->group[g].slot < 0 || view->group[g].slot > c->handle->max_local ||
+            view->group[g].n <= 0) {
+            return protocol_error(x, c, rank, "slot of a group",
+                                  (uint64_t)(uint32_t)view->group[g].slot,
+                                  (uint64_t)(uint32_t)c->handle->max_local);
         }
         sum += view->group[g].n;
     }
     if (sum != view->part.n_entries) {
-        return protocol_error(x, c, rank, "sum of groups", (uint64_t)sum, (uint64_t)(uint32_t)view->part.n_entries);
+        return protocol_error(x, c, rank, "sum of groups", (uint64_t)sum,
+                              (uint64_t)(uint32_t)view->part.n_entries);
     }
     for (int64_t e = view->first_entry; e < view->first_entry + view->part.n_entries; e++) {
         if (view->index[e] < 0 || view->index[e] >= n_rows) {
-            return protocol_error(x, c, rank, "row of an entry", (uint64_t)(uint32_t)view->index[e], (uint64_t)(uint32_t)n_rows);
+            return protocol_error(x, c, rank, "row of an entry", (uint64_t)(uint32_t)view->index[e],
+                                  (uint64_t)(uint32_t)n_rows);
         }
     }
     return TT_OK;
 }
 
-static tt_status failed_source(const tt_exchange *x, const tti_wire_header *header, const unsigned char *message, int rank)
+static tt_status failed_source(const tt_exchange *x, const tti_wire_header *header,
+                               const unsigned char *message, int rank)
 {
     char name[TTI_NAME_BYTES];
     const uint64_t text = header->bytes - TTI_HEADER_BYTES;
-    return TT_FAIL(TT_ERR_PEER, "%s failed with %s: %.*s", tti_rank_name(x->world, rank, name, sizeof(name)),
-                   tt_status_name((tt_status)header->status), (int)(text < TTI_FAIL_TEXT_BYTES ? text : TTI_FAIL_TEXT_BYTES),
+    return TT_FAIL(TT_ERR_PEER, "%s failed with %s: %.*s",
+                   tti_rank_name(x->world, rank, name, sizeof(name)),
+                   tt_status_name((tt_status)header->status),
+                   (int)(text < TTI_FAIL_TEXT_BYTES ? text : TTI_FAIL_TEXT_BYTES),
                    (const char *)message + TTI_HEADER_BYTES);
 }
 
@@ -608,7 +662,8 @@ tt_status tti_wire_arrive(tt_exchange *x, tti_chunk *c, int source_id, bool *has
         return TT_OK;
     }
     const unsigned char *message = intake + x->layout.message;
-    const int rank = x->source[source_id], mate = x->paths.position[x->owner_id] - x->paths.mate_first;
+    const int rank = x->source[source_id],
+              mate = x->paths.position[x->owner_id] - x->paths.mate_first;
     tti_wire_header header;
     wire_view view = {{0}, 0, 0, NULL, NULL};
     memcpy(&header, message, sizeof(header));
@@ -620,7 +675,8 @@ tt_status tti_wire_arrive(tt_exchange *x, tti_chunk *c, int source_id, bool *has
         return failed_source(x, &header, message, rank);
     }
     if (header.n_chunks <= c->place || header.n_chunks > x->n_chunks) {
-        return protocol_error(x, c, rank, "number of chunks", header.n_chunks, (uint64_t)x->n_chunks);
+        return protocol_error(x, c, rank, "number of chunks", header.n_chunks,
+                              (uint64_t)x->n_chunks);
     }
     TT_TRY(check_parts(x, c, &header, message, rank, mate, &view));
     TT_TRY(check_entries(x, c, &view, header.n_rows, rank));
@@ -632,7 +688,9 @@ tt_status tti_wire_arrive(tt_exchange *x, tti_chunk *c, int source_id, bool *has
         .n_left = view.part.n_groups,
         .n_entries = view.part.n_entries,
         .index = view.index + view.first_entry,
-        .weight = x->weights_travel ? (const float *)(view.index + header.n_entries) + view.first_entry : NULL,
+        .weight = x->weights_travel
+                      ? (const float *)(view.index + header.n_entries) + view.first_entry
+                      : NULL,
         .rows = message + head_bytes(x, header.n_owners, header.n_groups, header.n_entries),
         .row_bytes = x->layout.row_bytes,
         .back = intake + x->layout.put + view.part.back_begin,
@@ -642,29 +700,35 @@ tt_status tti_wire_arrive(tt_exchange *x, tti_chunk *c, int source_id, bool *has
     tti_count(c->handle, TTI_COUNT_ROWS_IN, (uint64_t)view.part.n_rows);
     if (x->paths.rail[source_id] != x->owner_id) {
         tti_count(c->handle, TTI_COUNT_NODE_BYTES,
-                  (uint64_t)view.part.n_rows * x->layout.row_bytes + (uint64_t)view.part.n_entries * tti_far_stride(x, c->handle->part < 0 ? 0 : c->handle->part));
+                  (uint64_t)view.part.n_rows * x->layout.row_bytes +
+                      (uint64_t)view.part.n_entries *
+                          tti_far_stride(x, c->handle->part < 0 ? 0 : c->handle->part));
     }
     *has_arrived_out = true;
     return TT_OK;
 }
 
-tt_status tti_wire_returned(tt_exchange *x, tti_chunk *c, const tti_lane *lane, bool *has_returned_out)
+tt_status tti_wire_returned(tt_exchange *x, tti_chunk *c, const tti_lane *lane,
+                            bool *has_returned_out)
 {
     *has_returned_out = false;
     if (!atomic_load_explicit(&lane->has_returned, memory_order_acquire)) {
         return TT_OK;
     }
     tti_wire_header header;
-    memcpy(&header, tti_window_part(x, x->world->rank, c->id) + x->layout.back + lane->back_begin, sizeof(header));
+    memcpy(&header, tti_window_part(x, x->world->rank, c->id) + x->layout.back + lane->back_begin,
+           sizeof(header));
     if (!is_due(x->world, &header, lane->rank)) {
         return TT_OK;
     }
     TT_TRY(check_header(x, c, &header, results_magic, lane->rank));
     if (header.bytes != lane->result_bytes) {
-        return protocol_error(x, c, lane->rank, "length of results", header.bytes, lane->result_bytes);
+        return protocol_error(x, c, lane->rank, "length of results", header.bytes,
+                              lane->result_bytes);
     }
     if (header.n_entries != lane->n_entries) {
-        return protocol_error(x, c, lane->rank, "number of results", (uint64_t)(uint32_t)header.n_entries, (uint64_t)lane->n_entries);
+        return protocol_error(x, c, lane->rank, "number of results",
+                              (uint64_t)(uint32_t)header.n_entries, (uint64_t)lane->n_entries);
     }
     *has_returned_out = true;
     return TT_OK;
@@ -681,7 +745,8 @@ tt_status tti_wire_open(tt_exchange *x, tti_chunk *c)
         size_t bytes = x->layout.message_bytes, n = tti_n_pieces(x->world, bytes);
         in->part = tti_intake_part(x, in->source_id, c->id);
         for (size_t p = 0; p < n && st == TT_OK; p++) {
-            st = TT_MPI(MPI_Recv_init(message_of(x, in) + p * x->world->piece_bytes, tti_int(tti_piece_bytes(x->world, bytes, p)), MPI_BYTE,
+            st = TT_MPI(MPI_Recv_init(message_of(x, in) + p * x->world->piece_bytes,
+                                      tti_int(tti_piece_bytes(x->world, bytes, p)), MPI_BYTE,
                                       in->rank, tag_of(c, ROWS_TAG), x->comm, &in->receive[p]));
         }
         if (st == TT_OK) {

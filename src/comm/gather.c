@@ -1,9 +1,11 @@
-/* gather.c - members of a group each fill a rectangle of a matrix, then all (or one) have the whole.
+/* gather.c - members of a group each fill a rectangle of a matrix, then all (or one) have the
+ * whole.
  *
- * Each member publishes its packed rectangle in one of two regions of its window part, used in turn, with the number of the use;
- * near members copy from there. Far members get the same bytes as a message, sent from the region, into one of two
- * buffers with receives always posted. A region is written again two uses later: by then every near reader must have said that it
- * is done with it (its `done` number), and MPI that the messages from it have left. With a single reader the others
+ * Each member publishes its packed rectangle in one of two regions of its window part, used in
+ * turn, with the number of the use; near members copy from there. Far members get the same bytes as
+ * a message, sent from the region, into one of two buffers with receives always posted. A region is
+ * written again two uses later: by then every near reader must have said that it is done with it
+ * (its `done` number), and MPI that the messages from it have left. With a single reader the others
  * leave after publishing, and this is what keeps them from running away. */
 #include "comm_internal.h"
 #include <stdlib.h>
@@ -27,7 +29,8 @@ typedef struct gather_head {
 
 typedef enum far_stage { FAR_HEAD, FAR_REST, FAR_HERE, FAR_DONE } far_stage;
 
-/* A far member: messages from it alternate between two buffers with a tag each; so do ours to it. */
+/* A far member: messages from it alternate between two buffers with a tag each; so do ours to
+ * it. */
 typedef struct far_member {
     int member, rank;
     uint64_t n_in, n_out; /* messages taken in; sent */
@@ -64,8 +67,9 @@ struct tt_gather {
         posted_from[N_REGIONS]; /* of the caller's thread: the last use posted from each region */
     _Atomic uint64_t
         posted; /* release by the caller's thread: the last use whose messages may leave */
-    _Atomic uint64_t left
-        [N_REGIONS]; /* release by progress: the last use of each region whose messages have all left */
+    _Atomic uint64_t
+        left[N_REGIONS]; /* release by progress: the last use of each region whose messages have all
+                          * left */
     _Atomic bool is_open; /* between post and the end of exec */
     uint64_t sent,
         sent_from[N_REGIONS]; /* of progress: the last use given to MPI; from each region */
@@ -199,7 +203,8 @@ static tt_status advance(tti_op *op)
     }
     if (!is_open && !is_sending) {
         tti_op_rest(g->world, op);
-        /* A whole use may have been posted and ended since is_open was read: what it left to send must not be lost. */
+        /* A whole use may have been posted and ended since is_open was read: what it left to send
+         * must not be lost. */
         if (atomic_load(&g->is_open) || g->sent < atomic_load(&g->posted)) {
             tti_op_wake(g->world, op);
         }
@@ -378,7 +383,8 @@ static void copy_part(void *arg, int thread_id, int n_threads)
     }
 }
 
-/* Waits for the members in missing[]; those that are here are copied at once unless the copy is shared by threads. */
+/* Waits for the members in missing[]; those that are here are copied at once unless the copy is
+ * shared by threads. */
 static tt_status take_in(tt_gather *g, const copy_task *task, bool is_shared)
 {
     tti_wait wait = {.what = "a gather", .owing = owing_gather, .arg = g};

@@ -1,7 +1,8 @@
 /* launch.c - notices a launcher that started N lone processes instead of one MPI job of N.
  *
- * `srun` without a matching PMI plug-in does that: each process is rank 0 of 1, loads the whole model and fights for the
- * port. The size of the job step tells. SLURM_NTASKS does not: it is inherited by anything started inside an allocation. */
+ * `srun` without a matching PMI plug-in does that: each process is rank 0 of 1, loads the whole
+ * model and fights for the port. The size of the job step tells. SLURM_NTASKS does not: it is
+ * inherited by anything started inside an allocation. */
 #include "tutti/comm.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -32,8 +33,10 @@ tt_status tt_launch_check(int world_size)
         {"SLURM_STEP_NUM_TASKS",
          "use srun --mpi=pmix (srun --mpi=list shows what there is) or mpirun"},
     };
-    /* A job that mpirun (of Open MPI, of MPICH) made itself is whole, whatever step its daemons run in. */
-    if (world_size > 1 && (read_size("OMPI_COMM_WORLD_SIZE") == world_size || read_size("PMI_SIZE") == world_size)) {
+    /* A job that mpirun (of Open MPI, of MPICH) made itself is whole, whatever step its daemons run
+     * in. */
+    if (world_size > 1 &&
+        (read_size("OMPI_COMM_WORLD_SIZE") == world_size || read_size("PMI_SIZE") == world_size)) {
         return TT_OK;
     }
     for (size_t i = 0; i < sizeof(sources) / sizeof(sources[0]); i++) {

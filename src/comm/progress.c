@@ -1,8 +1,10 @@
-/* progress.c - the lock around MPI, the list of outstanding operations, who advances them, and the error of the group.
+/* progress.c - the lock around MPI, the list of outstanding operations, who advances them, and the
+ * error of the group.
  *
- * MPI moves messages only inside its calls, so every outstanding operation registers a function that tests its requests. Any
- * thread may ask for progress; a try-lock lets one in and sends the others back to their work. With a thread of its own the
- * world's operations are advanced there and nowhere else. */
+ * MPI moves messages only inside its calls, so every outstanding operation registers a function
+ * that tests its requests. Any thread may ask for progress; a try-lock lets one in and sends the
+ * others back to their work. With a thread of its own the world's operations are advanced there and
+ * nowhere else. */
 #include "comm_internal.h"
 
 enum {

@@ -1,9 +1,10 @@
 /* relay.c - pieces of a file go from one reader to all members of a node through a shared window.
  *
- * Piece p is read by member p mod n into its place (p div n) mod 2. A place holds the number of the piece that is published in it; a
- * member's `done` line says how many pieces it has released. Invariant: piece p is written once all have released piece p - 2n, which lay
- * in the same place, and only while p < q + n, q being the piece that the reader itself takes next; so nobody waits for a place that only
- * it could free. */
+ * Piece p is read by member p mod n into its place (p div n) mod 2. A place holds the number of the
+ * piece that is published in it; a member's `done` line says how many pieces it has released.
+ * Invariant: piece p is written once all have released piece p - 2n, which lay in the same place,
+ * and only while p < q + n, q being the piece that the reader itself takes next; so nobody waits
+ * for a place that only it could free. */
 #include "comm_internal.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +15,8 @@ enum { N_PLACES = 2 };
 
 /* Head of a place. */
 typedef struct place_head {
-    alignas(TT_CACHE_LINE) _Atomic uint64_t published; /* piece + 1; release after all else is written */
+    alignas(TT_CACHE_LINE) _Atomic uint64_t published; /* piece + 1; release after all else is
+                                                        * written */
     int64_t code;
     char text[TT_STATUS_MESSAGE_BYTES];
 } place_head;
@@ -22,14 +24,14 @@ typedef struct place_head {
 /* A member's window part: this, then N_PLACES heads each with its bytes. */
 typedef struct part_head {
     alignas(TT_CACHE_LINE) _Atomic uint64_t done; /* pieces released */
-    _Atomic int64_t failed; /* the member's status; release after the text */
+    _Atomic int64_t failed;                       /* the member's status; release after the text */
     char text[TT_STATUS_MESSAGE_BYTES];
 } part_head;
 
 struct tt_relay {
     tt_world *world;
-    int n, me;    /* members; my place */
-    int *member;  /* member[n]: world ranks, ascending */
+    int n, me;        /* members; my place */
+    int *member;      /* member[n]: world ranks, ascending */
     part_head **part; /* part[n] */
     size_t piece_bytes;
     uint64_t next;    /* piece to take */
@@ -70,7 +72,8 @@ static bool is_free(const tt_relay *relay)
 {
     uint64_t ahead = (uint64_t)(N_PLACES * relay->n);
     for (int m = 0; m < relay->n; m++) {
-        if (atomic_load_explicit(&relay->part[m]->done, memory_order_acquire) + ahead <= relay->reading) {
+        if (atomic_load_explicit(&relay->part[m]->done, memory_order_acquire) + ahead <=
+            relay->reading) {
             return false;
         }
     }
@@ -78,11 +81,13 @@ static bool is_free(const tt_relay *relay)
 }
 
 /* A member's error, told as its own. */
-static tt_status adopt(const tt_relay *relay, int m, int64_t code, char text[TT_STATUS_MESSAGE_BYTES])
+static tt_status adopt(const tt_relay *relay, int m, int64_t code,
+                       char text[TT_STATUS_MESSAGE_BYTES])
 {
     char name[TTI_NAME_BYTES], full[TT_STATUS_MESSAGE_BYTES + TTI_NAME_BYTES + 2];
     text[TT_STATUS_MESSAGE_BYTES - 1] = 0;
-    snprintf(full, sizeof(full), "%s: %s", tti_rank_name(relay->world, relay->member[m], name, sizeof(name)), text);
+    snprintf(full, sizeof(full), "%s: %s",
+             tti_rank_name(relay->world, relay->member[m], name, sizeof(name)), text);
     return tt_status_adopt((tt_status)code, full);
 }
 
@@ -90,7 +95,9 @@ static tt_status adopt(const tt_relay *relay, int m, int64_t code, char text[TT_
 static tt_status failed_member(const tt_relay *relay)
 {
     for (int m = 0; m < relay->n; m++) {
-        int64_t code = m == relay->me ? TT_OK : atomic_load_explicit(&relay->part[m]->failed, memory_order_acquire);
+        int64_t code = m == relay->me
+                           ? TT_OK
+                           : atomic_load_explicit(&relay->part[m]->failed, memory_order_acquire);
         if (code != TT_OK) {
             return adopt(relay, m, code, relay->part[m]->text);
         }
@@ -138,7 +145,8 @@ void tt_relay_fail(tt_relay *relay, tt_status st)
 tt_status tt_relay_take(tt_relay *relay, const void **piece_out)
 {
     place_head *head = place_of(relay, relay->next);
-    tti_wait wait = {.what = "a piece of a file that another rank reads", .owing = owing_piece, .arg = relay};
+    tti_wait wait = {
+        .what = "a piece of a file that another rank reads", .owing = owing_piece, .arg = relay};
     while (atomic_load_explicit(&head->published, memory_order_acquire) != relay->next + 1) {
         TT_TRY(failed_member(relay));
         TT_TRY(tti_wait_once(relay->world, &wait));
@@ -168,7 +176,9 @@ static tt_status find_members(tt_relay *relay, bool takes_part)
     int64_t *all = calloc((size_t)world->size, sizeof(*all));
     relay->member = calloc((size_t)world->n_peers, sizeof(*relay->member));
     relay->part = calloc((size_t)world->n_peers, sizeof(*relay->part));
-    tt_status st = all && relay->member && relay->part ? TT_OK : TT_FAIL(TT_ERR_NOMEM, "no memory for a relay");
+    tt_status st = all && relay->member && relay->part
+                       ? TT_OK
+                       : TT_FAIL(TT_ERR_NOMEM, "no memory for a relay");
     st = tt_world_agree(world, st);
     if (st == TT_OK) {
         st = tt_world_allgather(world, &mine, sizeof(mine), all);
@@ -189,9 +199,11 @@ static tt_status open_relay(tt_relay *relay, bool takes_part)
 {
     tt_world *world = relay->world;
     TT_TRY(find_members(relay, takes_part));
-    /* One member keeps its places in the window too: there is one way, and it costs a copy in cache. */
+    /* One member keeps its places in the window too: there is one way, and it costs a copy in
+     * cache. */
     size_t place = sizeof(place_head) + tti_align(relay->piece_bytes);
-    TT_TRY(tti_window_create(world, "buffers to read weights through", takes_part ? sizeof(part_head) + N_PLACES * place : 0,
+    TT_TRY(tti_window_create(world, "buffers to read weights through",
+                             takes_part ? sizeof(part_head) + N_PLACES * place : 0,
                              &relay->window));
     relay->reading = (uint64_t)relay->me;
     for (int m = 0; m < relay->n; m++) {
@@ -200,10 +212,12 @@ static tt_status open_relay(tt_relay *relay, bool takes_part)
     return TT_OK;
 }
 
-tt_status tt_relay_create(tt_world *world, bool takes_part, size_t piece_bytes, tt_relay **relay_out)
+tt_status tt_relay_create(tt_world *world, bool takes_part, size_t piece_bytes,
+                          tt_relay **relay_out)
 {
     tt_relay *relay = calloc(1, sizeof(*relay));
-    tt_status st = tt_world_agree(world, relay ? TT_OK : TT_FAIL(TT_ERR_NOMEM, "no memory for a relay"));
+    tt_status st =
+        tt_world_agree(world, relay ? TT_OK : TT_FAIL(TT_ERR_NOMEM, "no memory for a relay"));
     if (st != TT_OK) {
         free(relay);
         return st;

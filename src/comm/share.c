@@ -1,5 +1,6 @@
-/* share.c - who fills what. A table of keys lies in the window part of a node's first member: open addressing; a slot is won by setting its
- * key, after which the winner writes where the memory lies and publishes it (share_internal.h). */
+/* share.c - who fills what. A table of keys lies in the window part of a node's first member: open
+ * addressing; a slot is won by setting its key, after which the winner writes where the memory lies
+ * and publishes it (share_internal.h). */
 #define _GNU_SOURCE /* madvise */
 #include "share_internal.h"
 #include <stdlib.h>
@@ -14,7 +15,8 @@ typedef struct arena_card {
 } arena_card;
 
 #ifndef MADV_POPULATE_READ
-#define MADV_POPULATE_READ 22 /* Linux 5.14; older kernels refuse it, and older C libraries do not know it */
+/* Linux 5.14; older kernels refuse it, and older C libraries do not know it. */
+#define MADV_POPULATE_READ 22
 #endif
 
 /* ---- claims ---- */
@@ -22,9 +24,12 @@ typedef struct arena_card {
 /* Takes the next piece of this rank's arena. */
 static tt_status take(tt_share *share, size_t bytes, size_t *offset_out)
 {
-    size_t align = tt_shared_alignment(bytes), offset = (share->used_bytes + align - 1) / align * align;
-    TT_CHECK(bytes <= share->arena[share->me].bytes && offset <= share->arena[share->me].bytes - bytes, TT_ERR_CAPACITY,
-             "shared weights: %zu bytes do not fit an arena of %zu", bytes, share->arena[share->me].bytes);
+    size_t align = tt_shared_alignment(bytes),
+           offset = (share->used_bytes + align - 1) / align * align;
+    TT_CHECK(bytes <= share->arena[share->me].bytes &&
+                 offset <= share->arena[share->me].bytes - bytes,
+             TT_ERR_CAPACITY, "shared weights: %zu bytes do not fit an arena of %zu", bytes,
+             share->arena[share->me].bytes);
     share->used_bytes = offset + bytes;
     share->filled_bytes += bytes;
     *offset_out = offset;
@@ -42,7 +47,9 @@ static void owing_slot(void *arg, bool *owes)
     const slot_wait *w = arg;
     bool is_open = atomic_load_explicit(&w->share->slot[w->slot].where, memory_order_acquire) == 0;
     for (int m = 0; m < w->share->n; m++) {
-        owes[w->share->member[m]] = is_open && atomic_load_explicit(&w->share->line[m].trying, memory_order_acquire) == w->slot + 1;
+        owes[w->share->member[m]] =
+            is_open &&
+            atomic_load_explicit(&w->share->line[m].trying, memory_order_acquire) == w->slot + 1;
     }
 }
 
@@ -63,7 +70,8 @@ static void set_trying(const tt_share *share, uint64_t slot_plus_1)
     atomic_store_explicit(&share->line[share->me].trying, slot_plus_1, memory_order_release);
 }
 
-/* Tries to win a slot; gives the key that stands in it then. While it has won, and has not published, `trying` says so. */
+/* Tries to win a slot; gives the key that stands in it then. While it has won, and has not
+ * published, `trying` says so. */
 static bool win(const tt_share *share, size_t slot, uint64_t key, uint64_t *found_out)
 {
     *found_out = atomic_load_explicit(&share->slot[slot].key, memory_order_acquire);
@@ -71,14 +79,16 @@ static bool win(const tt_share *share, size_t slot, uint64_t key, uint64_t *foun
         return false;
     }
     set_trying(share, slot + 1);
-    if (atomic_compare_exchange_strong_explicit(&share->slot[slot].key, found_out, key, memory_order_acq_rel, memory_order_acquire)) {
+    if (atomic_compare_exchange_strong_explicit(&share->slot[slot].key, found_out, key,
+                                                memory_order_acq_rel, memory_order_acquire)) {
         return true;
     }
     set_trying(share, 0);
     return false;
 }
 
-static tt_status fill(tt_share *share, tti_share_slot *slot, uint64_t second, size_t bytes, void **memory_out)
+static tt_status fill(tt_share *share, tti_share_slot *slot, uint64_t second, size_t bytes,
+                      void **memory_out)
 {
     size_t offset = 0;
     tt_status st = take(share, bytes, &offset);
@@ -98,18 +108,22 @@ static tt_status borrow(tt_share *share, size_t i, size_t bytes, void **memory_o
 {
     const tti_share_slot *slot = &share->slot[i];
     uint64_t where = atomic_load_explicit(&slot->where, memory_order_relaxed);
-    TT_CHECK(slot->member >= 0, TT_ERR_CAPACITY, "shared weights: another rank found no room for %zu bytes", bytes);
-    TT_CHECK(slot->bytes == bytes, TT_ERR_MISMATCH, "shared weights: %zu bytes here, %llu on %s", bytes,
-             (unsigned long long)slot->bytes, tt_world_host(share->world, share->member[slot->member]));
+    TT_CHECK(slot->member >= 0, TT_ERR_CAPACITY,
+             "shared weights: another rank found no room for %zu bytes", bytes);
+    TT_CHECK(slot->bytes == bytes, TT_ERR_MISMATCH, "shared weights: %zu bytes here, %llu on %s",
+             bytes, (unsigned long long)slot->bytes,
+             tt_world_host(share->world, share->member[slot->member]));
     *memory_out = share->arena[slot->member].base + (where - 1);
     share->borrowed_bytes += slot->member == share->me ? 0 : bytes;
     share->is_borrowed[i] = slot->member != share->me;
     return TT_OK;
 }
 
-tt_status tt_share_claim(tt_share *share, tt_hash_pair key, size_t bytes, void **memory_out, bool *fill_out)
+tt_status tt_share_claim(tt_share *share, tt_hash_pair key, size_t bytes, void **memory_out,
+                         bool *fill_out)
 {
-    TT_CHECK(share->n > 0 && key.first != 0, TT_ERR_ARG, "a claim of shared memory by a rank that takes no part, or without a key");
+    TT_CHECK(share->n > 0 && key.first != 0, TT_ERR_ARG,
+             "a claim of shared memory by a rank that takes no part, or without a key");
     for (size_t i = 0; i < share->n_slots; i++) {
         size_t at = (key.first + i) & (share->n_slots - 1);
         uint64_t found;
@@ -135,7 +149,8 @@ void tt_share_populate(const tt_share *share)
         if (share->is_borrowed[i]) {
             const tti_share_slot *slot = &share->slot[i];
             size_t begin = (size_t)(atomic_load_explicit(&slot->where, memory_order_relaxed) - 1);
-            size_t from = begin / page * page, to = (begin + (size_t)slot->bytes + page - 1) / page * page;
+            size_t from = begin / page * page,
+                   to = (begin + (size_t)slot->bytes + page - 1) / page * page;
             (void)madvise(share->arena[slot->member].base + from, to - from, MADV_POPULATE_READ);
         }
     }
@@ -182,8 +197,11 @@ static tt_status open_share(tt_share *share, bool takes_part, size_t arena_bytes
     arena_card mine = {.takes_part = takes_part};
     arena_card *card = calloc((size_t)world->size, sizeof(*card));
     share->member = calloc((size_t)world->n_peers, sizeof(*share->member));
-    share->arena = calloc((size_t)world->n_peers + 1, sizeof(*share->arena)); /* the last: mine, until its place is known */
-    tt_status st = card && share->member && share->arena ? TT_OK : TT_FAIL(TT_ERR_NOMEM, "no memory to share weights");
+    /* the last: mine, until its place is known */
+    share->arena = calloc((size_t)world->n_peers + 1, sizeof(*share->arena));
+    tt_status st = card && share->member && share->arena
+                       ? TT_OK
+                       : TT_FAIL(TT_ERR_NOMEM, "no memory to share weights");
     if (st == TT_OK && takes_part) {
         tt_shared_memory *arena = &share->arena[world->n_peers];
         st = tt_shared_memory_init("shared weights", arena_bytes, arena);
@@ -203,9 +221,12 @@ static tt_status open_share(tt_share *share, bool takes_part, size_t arena_bytes
     }
     size_t lines_bytes = (size_t)share->n * sizeof(tti_share_line);
     share->is_borrowed = takes_part ? calloc(share->n_slots, sizeof(*share->is_borrowed)) : NULL;
-    TT_TRY(tt_world_agree(world, share->is_borrowed || !takes_part ? TT_OK : TT_FAIL(TT_ERR_NOMEM, "no memory to share weights")));
+    TT_TRY(tt_world_agree(world, share->is_borrowed || !takes_part
+                                     ? TT_OK
+                                     : TT_FAIL(TT_ERR_NOMEM, "no memory to share weights")));
     bool is_first = takes_part && share->me == 0;
-    TT_TRY(tti_window_create(world, "tables of shared weights", is_first ? lines_bytes + share->n_slots * sizeof(tti_share_slot) : 0,
+    TT_TRY(tti_window_create(world, "tables of shared weights",
+                             is_first ? lines_bytes + share->n_slots * sizeof(tti_share_slot) : 0,
                              &share->window));
     if (takes_part) {
         share->line = share->window.base[world->node_rank[share->member[0]]];
@@ -214,10 +235,12 @@ static tt_status open_share(tt_share *share, bool takes_part, size_t arena_bytes
     return TT_OK;
 }
 
-tt_status tt_share_create(tt_world *world, bool takes_part, size_t arena_bytes, size_t n_keys, tt_share **share_out)
+tt_status tt_share_create(tt_world *world, bool takes_part, size_t arena_bytes, size_t n_keys,
+                          tt_share **share_out)
 {
     tt_share *share = calloc(1, sizeof(*share));
-    tt_status st = tt_world_agree(world, share ? TT_OK : TT_FAIL(TT_ERR_NOMEM, "no memory to share weights"));
+    tt_status st =
+        tt_world_agree(world, share ? TT_OK : TT_FAIL(TT_ERR_NOMEM, "no memory to share weights"));
     if (st != TT_OK) {
         free(share);
         return st;

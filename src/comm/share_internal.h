@@ -1,7 +1,9 @@
-/* share_internal.h - the table of shared memory (share.c), which a test spoils as a killed rank would.
+/* share_internal.h - the table of shared memory (share.c), which a test spoils as a killed rank
+ * would.
  *
- * A slot is won by setting its key; the winner then writes the rest and publishes it. Before it tries, a member writes into its line of `trying` which
- * slot it tries, and takes that back when it has lost, or has published: so whoever waits for a slot knows who owes it. */
+ * A slot is won by setting its key; the winner then writes the rest and publishes it. Before it
+ * tries, a member writes into its line of `trying` which slot it tries, and takes that back when it
+ * has lost, or has published: so whoever waits for a slot knows who owes it. */
 #ifndef TUTTI_SRC_COMM_SHARE_INTERNAL_H
 #define TUTTI_SRC_COMM_SHARE_INTERNAL_H
 #include "comm_internal.h"
@@ -10,7 +12,8 @@
 
 typedef struct tti_share_slot {
     _Atomic uint64_t key;   /* its first half; 0: free */
-    _Atomic uint64_t where; /* 1 + offset in the filler's arena; 0: not published yet. Release after the rest */
+    _Atomic uint64_t where; /* 1 + offset in the filler's arena; 0: not published yet. Release
+                             * after the rest */
     uint64_t second;        /* the key's other half */
     uint64_t bytes;
     int32_t member; /* -1: it found no room */

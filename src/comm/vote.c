@@ -1,9 +1,10 @@
 /* vote.c - the step header: the maximum of a few numbers over all ranks.
  *
- * Inside a node each rank writes its numbers into its page and reads those of the others; no MPI. Between nodes the node
- * leaders send their node's maximum to every other leader (one hop, one small message per pair; nodes are few) and publish the
- * maximum over the other nodes in their page. So each wait knows exactly who is missing: ranks of the node by their pages,
- * nodes by their leader's message. */
+ * Inside a node each rank writes its numbers into its page and reads those of the others; no MPI.
+ * Between nodes the node leaders send their node's maximum to every other leader (one hop, one
+ * small message per pair; nodes are few) and publish the maximum over the other nodes in their
+ * page. So each wait knows exactly who is missing: ranks of the node by their pages, nodes by their
+ * leader's message. */
 #include "comm_internal.h"
 #include <stdlib.h>
 #include <string.h>
@@ -160,7 +161,8 @@ static tt_status advance(tti_op *op)
     }
     int parity = (int)(vote->current & 1);
     if (vote->stage == TTI_VOTE_NODE) {
-        /* The messages of two votes ago are read by now, but MPI must have said so before their buffer is used again. */
+        /* The messages of two votes ago are read by now, but MPI must have said so before their
+         * buffer is used again. */
         TT_TRY(TT_MPI(MPI_Testall(world->n_nodes, vote->send[parity], &sent, MPI_STATUSES_IGNORE)));
         if (!sent || !node_has_voted(world, vote->current)) {
             return TT_OK;

@@ -1,8 +1,9 @@
 /* window.c - memory that the ranks of a node share, as one MPI-3 window with a part per rank.
  *
- * Each part is touched by its owner first, so that its pages lie on the owner's NUMA node and are really there: a shared-memory
- * file system that is too small answers a later touch with SIGBUS, not with an error. So its free space is
- * compared with the need of the whole (real) node before anything is allocated. */
+ * Each part is touched by its owner first, so that its pages lie on the owner's NUMA node and are
+ * really there: a shared-memory file system that is too small answers a later touch with SIGBUS,
+ * not with an error. So its free space is compared with the need of the whole (real) node before
+ * anything is allocated. */
 #include "comm_internal.h"
 #include <stdint.h>
 #include <stdlib.h>
@@ -11,7 +12,8 @@
 
 static const char shm_path[] = "/dev/shm";
 
-/* Free bytes of the shared-memory file system; UINT64_MAX if there is none to ask. TUTTI_TEST_SHM_BYTES replaces it in tests. */
+/* Free bytes of the shared-memory file system; UINT64_MAX if there is none to ask.
+ * TUTTI_TEST_SHM_BYTES replaces it in tests. */
 static uint64_t shm_free_bytes(void)
 {
     const char *fake = getenv("TUTTI_TEST_SHM_BYTES");
@@ -62,8 +64,8 @@ static tt_status check_space(tt_world *world, const char *what, size_t bytes)
     return st;
 }
 
-/* Each rank's own part starts at the first multiple of 64 in what MPI gave: all mappings start at a page, so all
- * ranks find the same place. */
+/* Each rank's own part starts at the first multiple of 64 in what MPI gave: all mappings start at a
+ * page, so all ranks find the same place. */
 static void *align_part(void *part)
 {
     return (void *)tti_align((uintptr_t)part);

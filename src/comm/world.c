@@ -1,7 +1,9 @@
-/* world.c - who is there: duplicates the caller's communicator, finds the nodes, opens what all other files use.
+/* world.c - who is there: duplicates the caller's communicator, finds the nodes, opens what all
+ * other files use.
  *
- * Nodes come from MPI_Comm_split_type, never from names; a fake split (for tests) only divides real nodes further. All that may
- * fail on one rank alone is agreed before the next collective step, so that all ranks fail or none. */
+ * Nodes come from MPI_Comm_split_type, never from names; a fake split (for tests) only divides real
+ * nodes further. All that may fail on one rank alone is agreed before the next collective step, so
+ * that all ranks fail or none. */
 #include "comm_internal.h"
 #include <errno.h>
 #include <stdint.h>
@@ -49,7 +51,8 @@ static tt_status read_number(const char *name, uint64_t max, uint64_t *value_out
     return TT_OK;
 }
 
-/* TUTTI_FAKE_NODES: as many numbers as ranks are node numbers, else they are counts that must add up. */
+/* TUTTI_FAKE_NODES: as many numbers as ranks are node numbers, else they are counts that must add
+ * up. */
 static tt_status parse_fake_nodes(const char *text, int size, int rank, int32_t *fake_out)
 {
     int n = 0;
@@ -175,7 +178,8 @@ static void find_nodes(tt_world *world, const hello *all)
     }
 }
 
-/* tt_world_agree before there is a world: the status of the worst rank, with the message of the lowest that has it. */
+/* tt_world_agree before there is a world: the status of the worst rank, with the message of the
+ * lowest that has it. */
 static tt_status first_agree(MPI_Comm comm, tt_status mine)
 {
     int in = (int)mine, worst = 0;
@@ -316,7 +320,8 @@ tt_status tt_world_create(MPI_Comm comm, const tt_world_params *params, tt_world
         ttk_init(tt_cpu_flags());
     }
     tt_world *world = calloc(1, sizeof(*world));
-    /* Without a struct this rank cannot even agree: the only place where a lone failure is possible. */
+    /* Without a struct this rank cannot even agree: the only place where a lone failure is
+     * possible. */
     TT_CHECK(world, TT_ERR_NOMEM, "no memory for a world");
     world->comm = world->bulk = world->node_comm = MPI_COMM_NULL;
     world->talk.comm = world->vote.comm = MPI_COMM_NULL;
@@ -386,7 +391,8 @@ void tt_world_destroy(tt_world **world_ptr)
     tti_window_destroy(world, &world->page_window);
     world->my_page = NULL;
     if (tt_world_is_broken(world)) {
-        /* MPI still knows requests with our buffers, and freeing is collective: keep all until the process ends. */
+        /* MPI still knows requests with our buffers, and freeing is collective: keep all until the
+         * process ends. */
         world->next_broken = broken_worlds;
         broken_worlds = world;
         return;

@@ -1,7 +1,9 @@
-/* admit.c - rank 0's queue of requests, and the control message by which all ranks learn of admissions and cancellations.
+/* admit.c - rank 0's queue of requests, and the control message by which all ranks learn of
+ * admissions and cancellations.
  *
- * Rank 0 mirrors how many sequences and KV pages each DP group has in use and admits a request only where both are free, to the group with the fewest
- * sequences (the lowest number on ties), in order of submission; so an admission never fails on the other side. */
+ * Rank 0 mirrors how many sequences and KV pages each DP group has in use and admits a request only
+ * where both are free, to the group with the fewest sequences (the lowest number on ties), in order
+ * of submission; so an admission never fails on the other side. */
 #include "engine_internal.h"
 #include <math.h>
 #include <stdlib.h>
@@ -11,7 +13,8 @@ enum { MIN_CONTROL_BYTES = 64 << 10 };
 
 typedef enum record_kind { RECORD_ADMIT = 1, RECORD_CANCEL = 2 } record_kind;
 
-/* One record of the control message; an admission is followed by its prompt, less what is made up of it. */
+/* One record of the control message; an admission is followed by its prompt, less what is made up
+ * of it. */
 typedef struct record {
     int32_t kind;
     int32_t dp_id;
@@ -69,8 +72,8 @@ static tt_status check_request(const tt_engine *engine, const tt_request *reques
     int64_t context = engine->layout->context;
     TT_CHECK(request->n_prompt >= 1, TT_ERR_REQUEST, "the prompt is empty");
     TT_CHECK(request->n_prompt <= context, TT_ERR_REQUEST,
-             "the prompt has %lld tokens, more than the context of %lld", (long long)request->n_prompt,
-             (long long)context);
+             "the prompt has %lld tokens, more than the context of %lld",
+             (long long)request->n_prompt, (long long)context);
     TT_CHECK(request->score || request->n_prompt < context, TT_ERR_REQUEST,
              "the prompt fills the context of %lld tokens: nothing can be generated",
              (long long)context);
@@ -85,12 +88,13 @@ static tt_status check_request(const tt_engine *engine, const tt_request *reques
     TT_CHECK(s->min_p >= 0.0 && s->min_p < 1.0, TT_ERR_REQUEST,
              "min_p must be at least 0 and below 1");
     TT_CHECK(s->top_k >= 0, TT_ERR_REQUEST, "top_k must be 0 or more");
-    TT_CHECK(request->n_made >= 0 && request->n_made < request->n_prompt, TT_ERR_ARG, "%lld of %lld prompt tokens are to be made up",
-             (long long)request->n_made, (long long)request->n_prompt);
+    TT_CHECK(request->n_made >= 0 && request->n_made < request->n_prompt, TT_ERR_ARG,
+             "%lld of %lld prompt tokens are to be made up", (long long)request->n_made,
+             (long long)request->n_prompt);
     for (int64_t i = 0; i < request->n_prompt; i++) {
         TT_CHECK(request->prompt[i] >= 0 && request->prompt[i] < engine->arch->V, TT_ERR_REQUEST,
-                 "prompt id %d at position %lld is outside the vocabulary of %lld", request->prompt[i],
-                 (long long)i, (long long)engine->arch->V);
+                 "prompt id %d at position %lld is outside the vocabulary of %lld",
+                 request->prompt[i], (long long)i, (long long)engine->arch->V);
     }
     return TT_OK;
 }
@@ -219,7 +223,8 @@ static void append(unsigned char **at, const void *data, size_t bytes)
 int64_t tti_admission_rows(const tt_engine *engine)
 {
     const tti_admission *a = &engine->admission;
-    const int64_t mean = (a->rows_handed + engine->layout->dp - 1) / engine->layout->dp, rows = mean > a->most_handed ? mean : a->most_handed;
+    const int64_t mean = (a->rows_handed + engine->layout->dp - 1) / engine->layout->dp,
+                  rows = mean > a->most_handed ? mean : a->most_handed;
     return rows < engine->layout->prefill_chunk ? rows : engine->layout->prefill_chunk;
 }
 
@@ -246,7 +251,8 @@ size_t tti_admission_write(tt_engine *engine)
         r.max_tokens = max_tokens_of(engine, request);
         r.n_pages = pages_of(r.max_tokens);
         r.dp_id = choose_group(engine, r.n_pages);
-        size_t prompt_bytes = (size_t)(r.n_prompt - request->n_made) * sizeof(int32_t), bytes = sizeof(r) + prompt_bytes;
+        size_t prompt_bytes = (size_t)(r.n_prompt - request->n_made) * sizeof(int32_t),
+               bytes = sizeof(r) + prompt_bytes;
         if (r.dp_id < 0 || (size_t)(end - at) < bytes) {
             break; /* in order of submission: nobody overtakes */
         }
@@ -262,7 +268,8 @@ size_t tti_admission_write(tt_engine *engine)
         append(&at, &r, sizeof(r));
         append(&at, request->prompt + request->n_made, prompt_bytes);
         a->rows_handed += r.n_prompt - r.n_made;
-        a->most_handed = r.n_prompt - r.n_made > a->most_handed ? r.n_prompt - r.n_made : a->most_handed;
+        a->most_handed =
+            r.n_prompt - r.n_made > a->most_handed ? r.n_prompt - r.n_made : a->most_handed;
         a->group_sequences[r.dp_id]++;
         a->group_pages[r.dp_id] += r.n_pages;
         tti_admitted admitted = {r.id, r.dp_id, r.n_pages};
@@ -283,8 +290,10 @@ tt_status tti_admission_apply(tt_engine *engine, const unsigned char *message, s
             tti_schedule_drop(&engine->schedule, r.id, engine->kv);
             continue;
         }
-        TT_CHECK(r.kind == RECORD_ADMIT && r.n_prompt >= 1 && r.n_prompt <= r.max_tokens && r.n_made >= 0 && r.n_made < r.n_prompt &&
-                     r.max_tokens <= engine->layout->context && (bytes - at) / sizeof(int32_t) >= (size_t)(r.n_prompt - r.n_made),
+        TT_CHECK(r.kind == RECORD_ADMIT && r.n_prompt >= 1 && r.n_prompt <= r.max_tokens &&
+                     r.n_made >= 0 && r.n_made < r.n_prompt &&
+                     r.max_tokens <= engine->layout->context &&
+                     (bytes - at) / sizeof(int32_t) >= (size_t)(r.n_prompt - r.n_made),
                  TT_ERR_PROTOCOL, "a control message holds a bad admission");
         size_t prompt_bytes = (size_t)(r.n_prompt - r.n_made) * sizeof(int32_t);
         if (r.dp_id == engine->role->dp_id) {
@@ -307,7 +316,8 @@ tt_status tti_admission_apply(tt_engine *engine, const unsigned char *message, s
             sequence->n_pages = r.n_pages;
             if (r.n_made > 0) {
                 int64_t slot = sequence - engine->schedule.storage;
-                tt_attention_fill(engine->attention, sequence->page, r.n_made, slot, r.sampling.seed);
+                tt_attention_fill(engine->attention, sequence->page, r.n_made, slot,
+                                  r.sampling.seed);
             }
         }
         at += prompt_bytes;

@@ -8,7 +8,8 @@
 typedef enum vote_field {
     VOTE_WORK,          /* some DP group has sequences */
     VOTE_CONTROL_BYTES, /* length of rank 0's control message */
-    VOTE_ROWS,          /* of one DP group's step, about: what rank 0 hands out with the control message counts at rank 0 */
+    VOTE_ROWS,          /* of one DP group's step, about: what rank 0 hands out with the control
+                         * message counts at rank 0 */
     VOTE_STOP,
     VOTE_STEP_NS,       /* what the step before took, 0: there was none */
     VOTE_NOT_WAITED_NS, /* minus what it waited for messages: the least over ranks */
@@ -113,7 +114,8 @@ static tt_status vote(tt_engine *engine, bool stop, size_t control_bytes, int64_
     int64_t mine[VOTE_FIELDS] = {0};
     mine[VOTE_WORK] = engine->schedule.n_active > 0;
     mine[VOTE_CONTROL_BYTES] = (int64_t)control_bytes;
-    mine[VOTE_ROWS] = tti_schedule_rows(&engine->schedule) + (control_bytes > 0 ? tti_admission_rows(engine) : 0);
+    mine[VOTE_ROWS] =
+        tti_schedule_rows(&engine->schedule) + (control_bytes > 0 ? tti_admission_rows(engine) : 0);
     mine[VOTE_STOP] = stop;
     mine[VOTE_STEP_NS] = (int64_t)engine->step_ns;
     mine[VOTE_NOT_WAITED_NS] = -(int64_t)engine->waited_ns;
@@ -169,14 +171,15 @@ static tt_status run_step(tt_engine *engine, int64_t agreed_rows, tt_output_fn *
         }
         tti_schedule_commit(schedule, engine->head_token, engine->kv, engine->arch->V);
         for (int i = 0; i < schedule->n_parts; i++) { /* each part reads all weights */
-            engine->trunk_bytes_read += schedule->part[i].batch.T > 0 ? tt_attention_weight_bytes(engine->attention) : 0;
+            engine->trunk_bytes_read +=
+                schedule->part[i].batch.T > 0 ? tt_attention_weight_bytes(engine->attention) : 0;
         }
     }
     return TT_OK;
 }
 
-static tt_status take_step(tt_engine *engine, bool stop, tt_output_fn *output, void *arg, bool *stopped_out,
-                      bool *worked_out)
+static tt_status take_step(tt_engine *engine, bool stop, tt_output_fn *output, void *arg,
+                           bool *stopped_out, bool *worked_out)
 {
     int64_t agreed[VOTE_FIELDS];
     size_t control_bytes = engine->rank == 0 && !stop ? tti_admission_write(engine) : 0;
@@ -187,14 +190,16 @@ static tt_status take_step(tt_engine *engine, bool stop, tt_output_fn *output, v
         return TT_OK;
     }
     if (agreed[VOTE_STEP_NS] > 0) {
-        tti_overlap_took(&engine->overlap, (double)agreed[VOTE_STEP_NS] / NS_PER_S, -(double)agreed[VOTE_NOT_WAITED_NS] / NS_PER_S);
+        tti_overlap_took(&engine->overlap, (double)agreed[VOTE_STEP_NS] / NS_PER_S,
+                         -(double)agreed[VOTE_NOT_WAITED_NS] / NS_PER_S);
     }
     /* From here on time counts: before, a rank may have waited for work. */
     const uint64_t begin_ns = tt_now_ns(), waited_ns = waited_so_far();
     tt_span span = tt_span_begin(TT_PHASE_STEP, "step");
     if (agreed[VOTE_CONTROL_BYTES] > 0) {
         size_t bytes = (size_t)agreed[VOTE_CONTROL_BYTES];
-        TT_CHECK(bytes <= engine->control_bytes, TT_ERR_PROTOCOL, "a control message of %zu bytes", bytes);
+        TT_CHECK(bytes <= engine->control_bytes, TT_ERR_PROTOCOL, "a control message of %zu bytes",
+                 bytes);
         TT_TRY(tt_world_bcast(engine->world, engine->control, bytes, 0));
         TT_TRY(tti_admission_apply(engine, engine->control, bytes));
     }
@@ -216,10 +221,10 @@ static void poll_world(void *arg)
     tt_world_progress(arg);
 }
 
-/* One step as every rank takes it; the stream may serve other engines before and after it. A rank that cannot go on tells the others why: else they would
- * wait for it. */
-static tt_status step(tt_engine *engine, bool stop, tt_output_fn *output, void *arg, bool *stopped_out,
-                      bool *worked_out)
+/* One step as every rank takes it; the stream may serve other engines before and after it. A rank
+ * that cannot go on tells the others why: else they would wait for it. */
+static tt_status step(tt_engine *engine, bool stop, tt_output_fn *output, void *arg,
+                      bool *stopped_out, bool *worked_out)
 {
     const bool is_polled = tt_world_progress_mode(engine->world) == TT_PROGRESS_POLLED;
     if (is_polled) {
@@ -271,7 +276,8 @@ tt_engine_figures tt_engine_get_figures(const tt_engine *engine)
         figures.exchange_ns += total.ns;
     }
     figures.kv_bytes_read = tt_attention_kv_bytes_read(engine->attention);
-    figures.bytes_read = engine->trunk_bytes_read + tt_moe_bytes_read(engine->moe) + figures.kv_bytes_read;
+    figures.bytes_read =
+        engine->trunk_bytes_read + tt_moe_bytes_read(engine->moe) + figures.kv_bytes_read;
     figures.experts_touched = tt_moe_experts_touched(engine->moe);
     return figures;
 }

@@ -16,29 +16,30 @@ enum {
 
 /* ---- schedule.c: sequences of one DP group ---- */
 
-/* A request in its DP group. Every rank of the group holds the same. Invariant: n_computed < n_tokens while active, except a scored
- * sequence, which ends at n_computed = n_tokens. */
+/* A request in its DP group. Every rank of the group holds the same. Invariant: n_computed <
+ * n_tokens while active, except a scored sequence, which ends at n_computed = n_tokens. */
 typedef struct tti_sequence {
     uint64_t id;
-    int32_t *token;   /* token[context] */
+    int32_t *token; /* token[context] */
     int64_t n_prompt, n_tokens, n_computed;
     int64_t max_tokens; /* prompt and generated */
     tt_sampling sampling;
     int32_t end_id[TT_END_MAX];
     int32_t n_end;
     bool score, logits, random_tokens;
-    int32_t *page;    /* page[pages of context] */
+    int32_t *page; /* page[pages of context] */
     int64_t n_pages;
 } tti_sequence;
 
 /* A row of the batch whose logits are needed. */
 typedef struct tti_head_row {
-    int64_t row;      /* in the batch */
+    int64_t row; /* in the batch */
     int64_t position;
     tti_sequence *sequence;
 } tti_head_row;
 
-/* A batch may be computed in parts, so that the exchange of one flies while another is computed: rows [first, first + batch.T) of all. */
+/* A batch may be computed in parts, so that the exchange of one flies while another is computed:
+ * rows [first, first + batch.T) of all. */
 enum { TTI_MAX_PARTS = 2 };
 typedef struct tti_part {
     tt_batch batch; /* its rows counted from 0 */
@@ -51,10 +52,10 @@ typedef struct tti_part {
 } tti_part;
 
 typedef struct tti_schedule {
-    int64_t capacity;        /* sequences */
-    tti_sequence **active;   /* active[n_active], in order of admission */
+    int64_t capacity;      /* sequences */
+    tti_sequence **active; /* active[n_active], in order of admission */
     int64_t n_active;
-    tti_sequence **idle;     /* idle[capacity - n_active] */
+    tti_sequence **idle; /* idle[capacity - n_active] */
     tti_sequence *storage;
     int32_t *token_storage, *page_storage;
     int64_t context, prefill_chunk;
@@ -65,15 +66,17 @@ typedef struct tti_schedule {
     int32_t *row_token;                /* [T] */
     tti_head_row *head_row;            /* [T] */
     int64_t n_head_rows;
-    tti_part part[TTI_MAX_PARTS];      /* after tti_schedule_cut: what the batch consists of */
+    tti_part part[TTI_MAX_PARTS]; /* after tti_schedule_cut: what the batch consists of */
     int n_parts;
 } tti_schedule;
 
 tt_status tti_schedule_init(tti_schedule *schedule, const tt_layout *layout, bool attends);
 void tti_schedule_fini(tti_schedule *schedule);
-/* Plans the next batch: one row for each sequence that decodes, then prompt rows up to prefill_chunk in order of admission. */
+/* Plans the next batch: one row for each sequence that decodes, then prompt rows up to
+ * prefill_chunk in order of admission. */
 void tti_schedule_plan(tti_schedule *schedule);
-/* Cuts the batch in n parts of nearly equal numbers of rows; a sequence may be cut too. Ranks without sequences have parts without rows. */
+/* Cuts the batch in n parts of nearly equal numbers of rows; a sequence may be cut too. Ranks
+ * without sequences have parts without rows. */
 void tti_schedule_cut(tti_schedule *schedule, int n);
 /* Rows that tti_schedule_plan would give a batch now. */
 int64_t tti_schedule_rows(const tti_schedule *schedule);
@@ -103,16 +106,22 @@ typedef struct tti_admission {
     uint64_t next_id;
     tti_pending *first, *last;
     int64_t *group_sequences, *group_pages; /* [dp]: in use */
-    tti_admitted *admitted; /* [max_batch_group * dp] */
+    tti_admitted *admitted;                 /* [max_batch_group * dp] */
     int64_t n_admitted;
-    uint64_t *cancelled;    /* [max_batch_group * dp]: to be told with the next control message */
+    uint64_t *cancelled; /* [max_batch_group * dp]: to be told with the next control message */
     int64_t n_cancelled;
-    int64_t rows_handed, most_handed; /* prompt rows that the last control message hands out, and of one request */
+    int64_t rows_handed, most_handed; /* prompt rows that the last control message hands out, and
+                                       * of one request */
 } tti_admission;
 
 /* ---- overlap.c: whether two parts pay, as measured; pure ---- */
 enum { TTI_OVERLAP_SIZES = 32, TTI_OVERLAP_PAIRS = 4 };
-typedef enum tti_overlap_mode { TTI_OVERLAP_WATCHES, TTI_OVERLAP_TRIES, TTI_OVERLAP_PAUSES, TTI_OVERLAP_PARTS } tti_overlap_mode;
+typedef enum tti_overlap_mode {
+    TTI_OVERLAP_WATCHES,
+    TTI_OVERLAP_TRIES,
+    TTI_OVERLAP_PAUSES,
+    TTI_OVERLAP_PARTS
+} tti_overlap_mode;
 
 /* Steps of [2^k, 2^(k+1)) rows. */
 typedef struct tti_overlap_size {
@@ -124,21 +133,22 @@ typedef struct tti_overlap_size {
     /* of a trial */
     double ratio[TTI_OVERLAP_PAIRS]; /* time in parts over time of a whole step */
     int n_pairs;
-    bool has_half;           /* of the next pair, the step that came first */
+    bool has_half; /* of the next pair, the step that came first */
     int64_t half_rows;
     double half_s;
 } tti_overlap_size;
 
 typedef struct tti_overlap {
     tti_overlap_size size[TTI_OVERLAP_SIZES];
-    int current;   /* size of the step under way; -1: nothing is to be learnt from it */
-    int64_t rows;  /* of that step */
+    int current;  /* size of the step under way; -1: nothing is to be learnt from it */
+    int64_t rows; /* of that step */
     bool is_in_parts;
 } tti_overlap;
 
 /* In how many parts to compute a step of so many rows: 1 or TTI_MAX_PARTS. */
 int tti_overlap_choose(tti_overlap *overlap, int64_t rows);
-/* How long the step took on the slowest rank, and what the rank that waited least waited for messages in it. */
+/* How long the step took on the slowest rank, and what the rank that waited least waited for
+ * messages in it. */
 void tti_overlap_took(tti_overlap *overlap, double step_s, double waited_s);
 
 /* A norm of the trunk: weight[H], and bias[H] or NULL; owned. */
@@ -161,39 +171,41 @@ struct tt_engine {
     tt_kv *kv;
     tt_attention *attention;
     tt_moe *moe;
-    tt_share *share;       /* what this node's ranks hold together; NULL: nothing. Outlives all weights */
+    tt_share *share;       /* what this node's ranks hold together; NULL: nothing. Outlives all
+                            * weights */
     tt_gather *row_gather; /* TP group: dealt rows, logits, tokens */
     /* weights of the trunk */
-    tt_table embedding;    /* [V][H], unpacked: as the numbers lie in the file */
+    tt_table embedding;                  /* [V][H], unpacked: as the numbers lie in the file */
     tti_norm *attention_norm, *ffn_norm; /* [L] */
     tti_norm final_norm;
-    tt_linear head;        /* columns of this TP rank */
-    int64_t head_begin;    /* first of them */
+    tt_linear head;     /* columns of this TP rank */
+    int64_t head_begin; /* first of them */
     /* step state */
     tti_schedule schedule;
     tti_admission admission;
-    tti_overlap overlap;   /* where the layout leaves parts open */
+    tti_overlap overlap;         /* where the layout leaves parts open */
     uint64_t step_ns, waited_ns; /* of the last step; its vote is the next one */
-    unsigned char *control; /* control message, control_bytes long at most */
+    unsigned char *control;      /* control message, control_bytes long at most */
     size_t control_bytes;
     tt_arena arena;
-    float *x, *h, *y;      /* [max_rows_group][H] */
-    float *head_x;         /* [TTI_HEAD_ROWS][H] */
-    void *head_rounded;    /* the same as the layout's `act` has them */
-    float *logits;         /* [TTI_HEAD_ROWS][V] */
-    int32_t *head_token;   /* [max_rows_group] */
-    double *head_nll;      /* [TTI_HEAD_ROWS] */
-    void *head_found;      /* [n_threads], of tti_head_work_bytes each */
-    float *head_best;      /* [tp][2 * TTI_HEAD_ROWS]: values and ids of each TP rank */
+    float *x, *h, *y;         /* [max_rows_group][H] */
+    float *head_x;            /* [TTI_HEAD_ROWS][H] */
+    void *head_rounded;       /* the same as the layout's `act` has them */
+    float *logits;            /* [TTI_HEAD_ROWS][V] */
+    int32_t *head_token;      /* [max_rows_group] */
+    double *head_nll;         /* [TTI_HEAD_ROWS] */
+    void *head_found;         /* [n_threads], of tti_head_work_bytes each */
+    float *head_best;         /* [tp][2 * TTI_HEAD_ROWS]: values and ids of each TP rank */
     tt_status *thread_status; /* [n_threads] */
-    void *sample_work;     /* [n_threads][sample_work_bytes] */
+    void *sample_work;        /* [n_threads][sample_work_bytes] */
     size_t sample_work_bytes;
     int next_handle;
     tt_engine_figures figures;
     uint64_t trunk_bytes_read;
 };
 
-/* Reads queued requests into the control message; returns its length (0: nothing to say). Rank 0. */
+/* Reads queued requests into the control message; returns its length (0: nothing to say). Rank
+ * 0. */
 size_t tti_admission_write(tt_engine *engine);
 /* About how many rows the last such message gives one group in this step. */
 int64_t tti_admission_rows(const tt_engine *engine);
@@ -216,7 +228,8 @@ typedef struct tti_loading {
     tt_load_share claims;
     uint64_t total_bytes, begin_ns;
 } tti_loading;
-/* MPI: both are collective on the world; end also after an error of begin. end gives the share to who owns the weights: it is destroyed after them. */
+/* MPI: both are collective on the world; end also after an error of begin. end gives the share to
+ * who owns the weights: it is destroyed after them. */
 tt_status tti_loading_begin(tti_loading *loading, const tt_engine_params *params, bool attends);
 void tti_loading_end(tti_loading *loading, tt_engine_figures *figures, tt_share **share_out);
 
@@ -231,7 +244,8 @@ void tti_norm_rows(const tt_arch *arch, const tti_norm *norm, float *y, const fl
 void tti_trunk_norm(tt_engine *engine, const tti_norm *norm, const float *x, float *h, int64_t T);
 
 /* ---- forward.c: the one forward loop ---- */
-/* x[T][H] after the last layer, before the final norm, of the schedule's batch. `mine` is this rank's status so far. */
+/* x[T][H] after the last layer, before the final norm, of the schedule's batch. `mine` is this
+ * rank's status so far. */
 tt_status engine_forward(tt_engine *engine, tt_status mine);
 
 /* ---- head.c: the vocabulary product ---- */
@@ -239,11 +253,13 @@ tt_status engine_forward(tt_engine *engine, tt_status mine);
 int64_t tti_head_known(const tt_engine *engine);
 /* Bytes of a thread's work. */
 size_t tti_head_work_bytes(void);
-/* engine->logits[n][V] of n head rows, at most TTI_HEAD_ROWS: all columns on the group's first rank. MPI: collective on the TP group. */
+/* engine->logits[n][V] of n head rows, at most TTI_HEAD_ROWS: all columns on the group's first
+ * rank. MPI: collective on the TP group. */
 tt_status tti_head_logits(tt_engine *engine, const tti_head_row *head, int64_t n);
 /* Whether these rows want only their likeliest tokens; the same on all ranks of the group. */
 bool tti_head_takes_best(const tt_engine *engine, const tti_head_row *head, int64_t n);
-/* token[n], on the group's first rank: what tti_sampler_draw would draw from those logits. MPI: collective on the TP group. */
+/* token[n], on the group's first rank: what tti_sampler_draw would draw from those logits. MPI:
+ * collective on the TP group. */
 tt_status tti_head_best(tt_engine *engine, const tti_head_row *head, int64_t n, int32_t *token);
 
 /* ---- output.c: sampling, scores, and their way to rank 0 ---- */
@@ -254,9 +270,10 @@ tt_status tti_output_collect(tt_engine *engine, tt_output_fn *output, void *arg)
 
 /* ---- sampler.c: pure ---- */
 size_t tti_sampler_work_bytes(int64_t V);
-/* Draws a token from logits[V] (overwritten); the noise depends on (seed, position) alone. work: tti_sampler_work_bytes(V).
- * TT_ERR_NUMERIC if no logit is a number. */
-tt_status tti_sampler_draw(const tt_sampling *sampling, int64_t position, float *logits, int64_t V, void *work, int32_t *token_out);
+/* Draws a token from logits[V] (overwritten); the noise depends on (seed, position) alone. work:
+ * tti_sampler_work_bytes(V). TT_ERR_NUMERIC if no logit is a number. */
+tt_status tti_sampler_draw(const tt_sampling *sampling, int64_t position, float *logits, int64_t V,
+                           void *work, int32_t *token_out);
 /* Whether that is the likeliest token whatever the noise. */
 bool tti_sampler_is_greedy(const tt_sampling *sampling);
 /* -log softmax(logits)[id], in double. */

@@ -1,7 +1,8 @@
 /* head.c - the vocabulary product, for the rows that need it.
  *
- * Each TP rank computes its columns, and the group's first rank gathers them. Where all rows of a block want only their likeliest token, no
- * logit leaves its thread: each thread takes the best of its columns while they are in its cache, and ranks exchange one value and one id per row. */
+ * Each TP rank computes its columns, and the group's first rank gathers them. Where all rows of a
+ * block want only their likeliest token, no logit leaves its thread: each thread takes the best of
+ * its columns while they are in its cache, and ranks exchange one value and one id per row. */
 #include "engine_internal.h"
 #include <math.h>
 #include <string.h>
@@ -9,7 +10,8 @@
 
 enum { BEST_PANELS = 4, BEST_COLUMNS = BEST_PANELS * TTK_PANEL }; /* at once: 16 KiB of 32 rows */
 
-/* What a thread found: of each row the largest logit of its columns, ties to the smaller id; -1: no number among them. */
+/* What a thread found: of each row the largest logit of its columns, ties to the smaller id; -1: no
+ * number among them. */
 typedef struct head_found {
     float value[TTI_HEAD_ROWS];
     int32_t id[TTI_HEAD_ROWS];
@@ -73,7 +75,8 @@ tt_status tti_head_logits(tt_engine *engine, const tti_head_row *head, int64_t n
     tt_span span = tt_span_begin(TT_PHASE_HEAD, "head");
     head_task task = {engine, head, NULL, n};
     const tt_rows rows = normed_rows(&task);
-    tt_linear_run(&engine->head, engine->compute, "head", engine->logits + engine->head_begin, V, &rows, n);
+    tt_linear_run(&engine->head, engine->compute, "head", engine->logits + engine->head_begin, V,
+                  &rows, n);
     TT_TRY(tt_gather_exec(engine->row_gather, engine->logits, V, rect, 0, engine->compute));
     engine->trunk_bytes_read += tt_linear_bytes(&engine->head);
     tt_span_end(&span, tt_linear_bytes(&engine->head));
@@ -117,18 +120,22 @@ static void best_part(void *arg, int thread_id, int n_threads)
     left = left < engine->head.N ? left : engine->head.N;
     for (int64_t p = begin; p < end && p * TTK_PANEL < left; p += BEST_PANELS) {
         const int64_t last = p + BEST_PANELS < end ? p + BEST_PANELS : end, column = p * TTK_PANEL;
-        const int64_t n = left - column < (last - p) * TTK_PANEL ? left - column : (last - p) * TTK_PANEL;
-        tt_linear_some(&engine->head, &found->logits[0][0], BEST_COLUMNS, task->rows, task->n, p, last);
+        const int64_t n =
+            left - column < (last - p) * TTK_PANEL ? left - column : (last - p) * TTK_PANEL;
+        tt_linear_some(&engine->head, &found->logits[0][0], BEST_COLUMNS, task->rows, task->n, p,
+                       last);
         for (int64_t i = 0; i < task->n; i++) {
             const int64_t best = ttk.argmax_f32(found->logits[i], n);
             if (best >= 0) {
-                take_better(&found->value[i], &found->id[i], found->logits[i][best], (int32_t)(engine->head_begin + column + best));
+                take_better(&found->value[i], &found->id[i], found->logits[i][best],
+                            (int32_t)(engine->head_begin + column + best));
             }
         }
     }
 }
 
-/* The best of all TP ranks, on the group's first: values and ids, bit by bit in floats, one line per rank. */
+/* The best of all TP ranks, on the group's first: values and ids, bit by bit in floats, one line
+ * per rank. */
 static tt_status best_of_ranks(tt_engine *engine, int64_t n, float *value, int32_t *id)
 {
     const int tp = engine->layout->tp;
@@ -171,8 +178,10 @@ tt_status tti_head_best(tt_engine *engine, const tti_head_row *head, int64_t n, 
     engine->trunk_bytes_read += tt_linear_bytes(&engine->head);
     tt_span_end(&span, tt_linear_bytes(&engine->head));
     for (int64_t i = 0; i < n && engine->role->tp_id == 0; i++) {
-        TT_CHECK(token[i] >= 0 && value[i] > -INFINITY && value[i] < INFINITY, TT_ERR_NUMERIC,
-                 "the logits at position %lld are not numbers: the weights or activations hold NaN or Inf", (long long)head[i].position);
+        TT_CHECK(
+            token[i] >= 0 && value[i] > -INFINITY && value[i] < INFINITY, TT_ERR_NUMERIC,
+            "the logits at position %lld are not numbers: the weights or activations hold NaN or Inf",
+            (long long)head[i].position);
     }
     return TT_OK;
 }

@@ -1,5 +1,6 @@
-/* loading.c - what loading needs of the world: the relay through which the ranks of a node read once what all of them want, the memory in which
- * they hold it once under TT_REPLICATE_NODE, and signs of life. */
+/* loading.c - what loading needs of the world: the relay through which the ranks of a node read
+ * once what all of them want, the memory in which they hold it once under TT_REPLICATE_NODE, and
+ * signs of life. */
 #include "engine_internal.h"
 #include <stdio.h>
 #include "tutti/relay.h"
@@ -30,12 +31,14 @@ static void relay_fail(void *arg, tt_status st)
     tt_relay_fail(arg, st);
 }
 
-static tt_status share_claim(void *arg, tt_hash_pair key, size_t bytes, void **memory_out, bool *fill_out)
+static tt_status share_claim(void *arg, tt_hash_pair key, size_t bytes, void **memory_out,
+                             bool *fill_out)
 {
     return tt_share_claim(arg, key, bytes, memory_out, fill_out);
 }
 
-/* Loading takes long and no part in anything: between pieces this rank answers who asks whether it is alive. */
+/* Loading takes long and no part in anything: between pieces this rank answers who asks whether it
+ * is alive. */
 static void progress(void *arg, uint64_t done_bytes)
 {
     const tti_loading *loading = arg;
@@ -63,18 +66,25 @@ static tt_status begin_share(tti_loading *loading, bool takes_part)
     const tt_engine_params *params = loading->params;
     tt_world *world = params->world;
     size_t n_matrices = 0, arena_bytes = 0;
-    TT_TRY(tt_world_agree(world, tt_plan_shared_room(params->model, params->layout, tt_world_rank(world), &n_matrices, &arena_bytes)));
+    TT_TRY(tt_world_agree(world,
+                          tt_plan_shared_room(params->model, params->layout, tt_world_rank(world),
+                                              &n_matrices, &arena_bytes)));
     int64_t most = (int64_t)n_matrices;
     TT_TRY(tt_world_max_i64(world, &most, 1));
-    tt_status st = tt_share_create(world, takes_part, arena_bytes, (size_t)most * largest_node(world), &loading->share);
+    tt_status st = tt_share_create(world, takes_part, arena_bytes,
+                                   (size_t)most * largest_node(world), &loading->share);
     if (st == TT_ERR_UNSUPPORTED) { /* agreed: all ranks say the same */
         char cause[TT_STATUS_MESSAGE_BYTES];
         snprintf(cause, sizeof(cause), "%s", tt_status_message());
-        TT_CHECK(!params->layout->must_share, TT_ERR_FIT,
-                 "dense weights of its own on each rank do not fit this memory, and the ranks of a node cannot share them; what helps: fewer ranks "
-                 "on each node, a larger tp, or ranks that can open each other's memory: %s",
-                 cause);
-        return TT_FAIL(TT_ERR_USAGE, "--replicate node: the ranks of a node cannot share memory (--replicate numa gives each its own): %s", cause);
+        TT_CHECK(
+            !params->layout->must_share, TT_ERR_FIT,
+            "dense weights of its own on each rank do not fit this memory, and the ranks of a node cannot share them; what helps: fewer ranks "
+            "on each node, a larger tp, or ranks that can open each other's memory: %s",
+            cause);
+        return TT_FAIL(
+            TT_ERR_USAGE,
+            "--replicate node: the ranks of a node cannot share memory (--replicate numa gives each its own): %s",
+            cause);
     }
     TT_TRY(st);
     loading->claims = (tt_load_share){.arg = loading->share, .claim = share_claim};
@@ -92,7 +102,8 @@ tt_status tti_loading_begin(tti_loading *loading, const tt_engine_params *params
                                      .progress = progress,
                                      .progress_arg = loading};
     tt_rank_memory memory = {0};
-    TT_TRY(tt_world_agree(params->world, tt_plan_memory(params->model, layout, tt_world_rank(params->world), &memory)));
+    TT_TRY(tt_world_agree(params->world, tt_plan_memory(params->model, layout,
+                                                        tt_world_rank(params->world), &memory)));
     loading->total_bytes = memory.dense_bytes + memory.expert_bytes;
     if (tt_world_rank(params->world) == 0) {
         tt_load_warn_requantized(params->model, layout->weights);
@@ -109,7 +120,8 @@ tt_status tti_loading_begin(tti_loading *loading, const tt_engine_params *params
     bool is_alone = tt_relay_n_members(loading->relay) <= 1;
     loading->load.relay = is_alone ? NULL : &loading->table;
     if (layout->replicate == TT_REPLICATE_NODE) {
-        TT_TRY(begin_share(loading, !is_alone)); /* alone it does better with memory of its own NUMA node */
+        TT_TRY(begin_share(loading, !is_alone)); /* alone it does better with memory of its own
+                                                  * NUMA node */
         loading->load.share = is_alone ? NULL : &loading->claims;
     }
     return TT_OK;

@@ -1,7 +1,8 @@
 /* output.c - from the last hidden rows to tokens and scores, and their way to rank 0.
  *
- * Head rows are taken in blocks (head.c); the group's first rank draws tokens or scores, and reports the block to rank 0 (messages of fixed size; logits follow where asked for). When all blocks are done the drawn tokens go to the TP peers,
- * so that all commit alike. */
+ * Head rows are taken in blocks (head.c); the group's first rank draws tokens or scores, and
+ * reports the block to rank 0 (messages of fixed size; logits follow where asked for). When all
+ * blocks are done the drawn tokens go to the TP peers, so that all commit alike. */
 #include "engine_internal.h"
 #include <math.h>
 #include <string.h>
@@ -54,8 +55,8 @@ static void draw_part(void *arg, int thread_id, int n_threads)
     tt_engine *engine = task->engine;
     int64_t V = engine->arch->V, begin, end;
     int64_t n_known = tti_head_known(engine);
-    void *work = (unsigned char *)engine->sample_work +
-                 (size_t)thread_id * engine->sample_work_bytes;
+    void *work =
+        (unsigned char *)engine->sample_work + (size_t)thread_id * engine->sample_work_bytes;
     tt_split(task->n, n_threads, thread_id, &begin, &end);
     for (int64_t i = begin; i < end; i++) {
         const tti_sequence *sequence = task->head[i].sequence;
@@ -74,9 +75,11 @@ static void draw_part(void *arg, int thread_id, int n_threads)
             continue;
         }
         if (engine->hook) {
-            engine->hook(engine->hook_arg, sequence->id, sequence->token, sequence->n_tokens, logits, V);
+            engine->hook(engine->hook_arg, sequence->id, sequence->token, sequence->n_tokens,
+                         logits, V);
         }
-        tt_status st = tti_sampler_draw(&sequence->sampling, position, logits, n_known, work, token);
+        tt_status st =
+            tti_sampler_draw(&sequence->sampling, position, logits, n_known, work, token);
         if (st != TT_OK) {
             engine->thread_status[thread_id] = st;
         }
@@ -107,7 +110,8 @@ static tt_status nothing_scored(tt_engine *engine, int64_t n)
     return TT_OK;
 }
 
-/* Hands a block to rank 0, which may be this rank. Scored rows keep their logits; drawn ones have used them up. */
+/* Hands a block to rank 0, which may be this rank. Scored rows keep their logits; drawn ones have
+ * used them up. */
 static tt_status report_block(tt_engine *engine, const block_task *task, bool last,
                               tt_output_fn *output, void *arg)
 {

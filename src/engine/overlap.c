@@ -1,20 +1,25 @@
-/* overlap.c - whether steps are computed in two parts, where the layout leaves that open: tried where ranks wait for messages, kept where it is faster.
+/* overlap.c - whether steps are computed in two parts, where the layout leaves that open: tried
+ * where ranks wait for messages, kept where it is faster.
  *
- * Two parts read weights twice and hide what ranks wait for. Neither is known before: messages may cost time on the wire, which hides, or on the cores,
- * which does not. So it is measured, for each size of step (rows of a DP group, by powers of two) on its own. Steps are whole while the rank that waits
- * least waits less than a twentieth of them. Else come a few pairs of a step in parts and a whole one, of nearly as many rows, and the median of their
- * ratios decides. What it says holds for a number of steps that doubles each time it says the same again. All ranks pass the same numbers and so decide
- * alike. */
+ * Two parts read weights twice and hide what ranks wait for. Neither is known before: messages may
+ * cost time on the wire, which hides, or on the cores, which does not. So it is measured, for each
+ * size of step (rows of a DP group, by powers of two) on its own. Steps are whole while the rank
+ * that waits least waits less than a twentieth of them. Else come a few pairs of a step in parts
+ * and a whole one, of nearly as many rows, and the median of their ratios decides. What it says
+ * holds for a number of steps that doubles each time it says the same again. All ranks pass the
+ * same numbers and so decide alike. */
 #include "engine_internal.h"
 #include <string.h>
 
-/* Guesses that tests/unit/test_overlap holds against made-up machines: a trial in vain costs 4 steps in 264, below 1 %, and one step that something else
- * made slow decides nothing. */
+/* Guesses that tests/unit/test_overlap holds against made-up machines: a trial in vain costs 4
+ * steps in 264, below 1 %, and one step that something else made slow decides nothing. */
 enum {
-    WATCHED = 8,      /* whole steps whose waiting is judged together */
-    MOST_TRIED = 32,  /* steps of a trial that finds no pairs */
-    FIRST_WHOLE = 256, LAST_WHOLE = 4096, /* whole steps after a trial in vain */
-    FIRST_PARTS = 64, LAST_PARTS = 512    /* steps in parts until the next trial */
+    WATCHED = 8,     /* whole steps whose waiting is judged together */
+    MOST_TRIED = 32, /* steps of a trial that finds no pairs */
+    FIRST_WHOLE = 256,
+    LAST_WHOLE = 4096, /* whole steps after a trial in vain */
+    FIRST_PARTS = 64,
+    LAST_PARTS = 512 /* steps in parts until the next trial */
 };
 static const double worth_a_trial = 0.05; /* of a step, waited */
 static const double worth_it = 0.98;      /* time of a step in parts over that of a whole one */
@@ -42,7 +47,9 @@ int tti_overlap_choose(tti_overlap *overlap, int64_t rows)
     const tti_overlap_size *size = &overlap->size[at];
     overlap->current = rows > 1 ? at : -1;
     overlap->rows = rows;
-    overlap->is_in_parts = rows > 1 && (size->mode == TTI_OVERLAP_PARTS || (size->mode == TTI_OVERLAP_TRIES && is_tried_in_parts(size)));
+    overlap->is_in_parts =
+        rows > 1 && (size->mode == TTI_OVERLAP_PARTS ||
+                     (size->mode == TTI_OVERLAP_TRIES && is_tried_in_parts(size)));
     return overlap->is_in_parts ? TTI_MAX_PARTS : 1;
 }
 
@@ -63,7 +70,8 @@ static double median_ratio(const double ratio[TTI_OVERLAP_PAIRS])
 /* What a trial found holds for a while. */
 static void settle(tti_overlap_size *size, bool in_parts)
 {
-    const int first = in_parts ? FIRST_PARTS : FIRST_WHOLE, last = in_parts ? LAST_PARTS : LAST_WHOLE;
+    const int first = in_parts ? FIRST_PARTS : FIRST_WHOLE,
+              last = in_parts ? LAST_PARTS : LAST_WHOLE;
     const bool is_news = size->stay == 0 || in_parts != size->last_won;
     size->stay = is_news ? first : 2 * size->stay < last ? 2 * size->stay : last;
     size->last_won = in_parts;
@@ -73,7 +81,8 @@ static void settle(tti_overlap_size *size, bool in_parts)
 /* One more step of a trial. */
 static void take_tried(tti_overlap_size *size, bool in_parts, int64_t rows, double step_s)
 {
-    const double more = (double)(rows > size->half_rows ? rows : size->half_rows), less = (double)(rows < size->half_rows ? rows : size->half_rows);
+    const double more = (double)(rows > size->half_rows ? rows : size->half_rows),
+                 less = (double)(rows < size->half_rows ? rows : size->half_rows);
     if (!size->has_half) {
         size->has_half = true;
         size->half_rows = rows;
@@ -109,7 +118,8 @@ void tti_overlap_took(tti_overlap *overlap, double step_s, double waited_s)
         break;
     case TTI_OVERLAP_WATCHES:
         if (size->n == WATCHED) {
-            enter_mode(size, size->waited_s > worth_a_trial * size->took_s ? TTI_OVERLAP_TRIES : TTI_OVERLAP_WATCHES);
+            enter_mode(size, size->waited_s > worth_a_trial * size->took_s ? TTI_OVERLAP_TRIES
+                                                                           : TTI_OVERLAP_WATCHES);
         }
         break;
     case TTI_OVERLAP_TRIES:

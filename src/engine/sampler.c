@@ -1,11 +1,12 @@
-/* sampler.c - draws a token from logits. The order is the reference library's: temperature, top-k, top-p, min-p. The random number is a hash of
- * (seed, position), so a token depends on nothing else; sums run in a fixed order in double.
+/* sampler.c - draws a token from logits. The order is the reference library's: temperature, top-k,
+ * top-p, min-p. The random number is a hash of (seed, position), so a token depends on nothing
+ * else; sums run in a fixed order in double.
  * Candidates come best first from a heap, so that only as many are sorted as are kept. */
 #include "engine_internal.h"
 #include <math.h>
 
-/* Philox-4x32-10 on one counter: 64 random bits for (seed, position). Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
- * SC 2011. */
+/* Philox-4x32-10 on one counter: 64 random bits for (seed, position). Source: Salmon et al.,
+ * "Parallel random numbers: as easy as 1, 2, 3", SC 2011. */
 static uint64_t philox(uint64_t seed, uint64_t counter)
 {
     const uint32_t M0 = 0xD2511F53u, M1 = 0xCD9E8D57u, W0 = 0x9E3779B9u, W1 = 0xBB67AE85u;
@@ -71,8 +72,10 @@ static void relative(const tt_sampling *sampling, float best, float *logits, int
     }
 }
 
-/* Takes the likeliest ids off a heap until top-k, top-p and min-p are satisfied; returns how many are kept, best first. */
-static int64_t keep(const tt_sampling *sampling, const float *p, int64_t V, int32_t *heap, int32_t *kept)
+/* Takes the likeliest ids off a heap until top-k, top-p and min-p are satisfied; returns how many
+ * are kept, best first. */
+static int64_t keep(const tt_sampling *sampling, const float *p, int64_t V, int32_t *heap,
+                    int32_t *kept)
 {
     int64_t n = 0, most = sampling->top_k > 0 && sampling->top_k < V ? sampling->top_k : V;
     for (int64_t i = 0; i < V; i++) {
@@ -115,7 +118,8 @@ static int64_t keep(const tt_sampling *sampling, const float *p, int64_t V, int3
 
 bool tti_sampler_is_greedy(const tt_sampling *sampling)
 {
-    return sampling->temperature <= TT_GREEDY_BELOW || sampling->top_p <= 0.0 || sampling->top_k == 1;
+    return sampling->temperature <= TT_GREEDY_BELOW || sampling->top_p <= 0.0 ||
+           sampling->top_k == 1;
 }
 
 tt_status tti_sampler_draw(const tt_sampling *sampling, int64_t position, float *logits, int64_t V,
@@ -142,7 +146,8 @@ tt_status tti_sampler_draw(const tt_sampling *sampling, int64_t position, float 
         if (logits[id] <= 0.0f) {
             continue;
         }
-        token = id; /* rounding may leave u above the last sum: then the last one that is possible */
+        token = id; /* rounding may leave u above the last sum: then the last one that is
+                     * possible */
         so_far += (double)logits[id];
         if (u * mass < so_far) {
             break;

@@ -1,5 +1,6 @@
-/* schedule.c - the sequences of one DP group and the batch of a step, as a pure function of what all its ranks know. Decode rows come
- * first, one a sequence; prompt rows fill up to prefill_chunk beside them, in order of admission. */
+/* schedule.c - the sequences of one DP group and the batch of a step, as a pure function of what
+ * all its ranks know. Decode rows come first, one a sequence; prompt rows fill up to prefill_chunk
+ * beside them, in order of admission. */
 #include "engine_internal.h"
 #include <stdlib.h>
 #include <string.h>
@@ -187,7 +188,8 @@ tt_finish tti_sequence_finish(const tti_sequence *sequence, int32_t token)
 int32_t tt_engine_random_token(uint64_t seed, int64_t position, int64_t V)
 {
     /* splitmix64 at a place that both choose. */
-    uint64_t z = (seed + 1) * UINT64_C(0xd1342543de82ef95) + (uint64_t)position * UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t z = (seed + 1) * UINT64_C(0xd1342543de82ef95) +
+                 (uint64_t)position * UINT64_C(0x9e3779b97f4a7c15);
     z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
     z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
     return (int32_t)((z ^ (z >> 31)) % (uint64_t)V);
@@ -206,7 +208,9 @@ void tti_schedule_commit(tti_schedule *schedule, const int32_t *token, tt_kv *kv
         if (tti_sequence_finish(sequence, token[i]) != TT_FINISH_NONE) {
             sequence->n_computed = sequence->max_tokens; /* marks the end */
         } else {
-            int32_t next = sequence->random_tokens ? tt_engine_random_token(sequence->sampling.seed, sequence->n_tokens, V) : token[i];
+            int32_t next = sequence->random_tokens ? tt_engine_random_token(sequence->sampling.seed,
+                                                                            sequence->n_tokens, V)
+                                                   : token[i];
             sequence->token[sequence->n_tokens++] = next;
         }
     }

@@ -1,4 +1,5 @@
-/* trunk.c - what surrounds the layers: embedding, norms, head, residual sums; their weights and the step's buffers. */
+/* trunk.c - what surrounds the layers: embedding, norms, head, residual sums; their weights and the
+ * step's buffers. */
 #include "engine_internal.h"
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +12,8 @@ static tt_status load_embedding(tt_engine *engine, tt_load_params *load)
 }
 
 /* The bias's role follows the weight's. */
-static tt_status load_norm(tt_engine *engine, tt_load_params *load, tt_role role, int64_t layer, tti_norm *norm)
+static tt_status load_norm(tt_engine *engine, tt_load_params *load, tt_role role, int64_t layer,
+                           tti_norm *norm)
 {
     tt_tensor weight = tt_model_tensor(load->model, role, layer, 0);
     TT_TRY(tt_load_vector(load, &weight, 0, engine->arch->H, &norm->weight));
@@ -26,12 +28,14 @@ static tt_status load_head(tt_engine *engine, tt_load_params *load)
 {
     int64_t end;
     tt_tensor head = tt_model_tensor(load->model, TT_ROLE_HEAD, 0, 0);
-    tt_layout_columns(engine->arch->V, engine->layout->tp, engine->role->tp_id,
-                      &engine->head_begin, &end);
-    TT_TRY(tt_load_linear(load, &head, engine->head_begin, end - engine->head_begin, &engine->head));
+    tt_layout_columns(engine->arch->V, engine->layout->tp, engine->role->tp_id, &engine->head_begin,
+                      &end);
+    TT_TRY(
+        tt_load_linear(load, &head, engine->head_begin, end - engine->head_begin, &engine->head));
     if (engine->arch->head_bias) {
         tt_tensor bias = tt_model_tensor(load->model, TT_ROLE_HEAD_BIAS, 0, 0);
-        TT_TRY(tt_load_vector(load, &bias, engine->head_begin, end - engine->head_begin, &engine->head.bias));
+        TT_TRY(tt_load_vector(load, &bias, engine->head_begin, end - engine->head_begin,
+                              &engine->head.bias));
     }
     return TT_OK;
 }
@@ -63,7 +67,8 @@ static void take_all(tt_engine *engine, tt_arena *arena)
     engine->h = tt_arena_take(arena, T * engine->arch->H, sizeof(float));
     engine->y = tt_arena_take(arena, T * engine->arch->H, sizeof(float));
     engine->head_x = tt_arena_take(arena, head_rows * engine->arch->H, sizeof(float));
-    engine->head_rounded = tt_arena_take(arena, (int64_t)tt_rows_bytes(engine->layout->act, head_rows, engine->arch->H), 1);
+    engine->head_rounded = tt_arena_take(
+        arena, (int64_t)tt_rows_bytes(engine->layout->act, head_rows, engine->arch->H), 1);
     /* Rank 0 also receives logits here, one row at a time. */
     engine->logits = tt_arena_take(arena, (head_rows > 0 ? head_rows : 1) * V, sizeof(float));
     engine->head_token = tt_arena_take(arena, T, sizeof(int32_t));
@@ -186,7 +191,8 @@ void tti_trunk_embed(tt_engine *engine, const int32_t *token, int64_t T, float *
 void tti_norm_rows(const tt_arch *arch, const tti_norm *norm, float *y, const float *x, int64_t n)
 {
     if (arch->norm == TT_NORM_LAYER) {
-        ttk.layernorm_f32(y, arch->H, x, arch->H, norm->weight, norm->bias, n, arch->H, arch->norm_eps);
+        ttk.layernorm_f32(y, arch->H, x, arch->H, norm->weight, norm->bias, n, arch->H,
+                          arch->norm_eps);
     } else {
         ttk.rmsnorm_f32(y, arch->H, x, arch->H, norm->weight, n, arch->H, arch->norm_eps);
     }
@@ -197,7 +203,8 @@ static void norm_part(void *arg, int thread_id, int n_threads)
     const row_task *task = arg;
     int64_t H = task->engine->arch->H, begin, end;
     tt_split(task->n, n_threads, thread_id, &begin, &end);
-    tti_norm_rows(task->engine->arch, task->norm, task->y + begin * H, task->x + begin * H, end - begin);
+    tti_norm_rows(task->engine->arch, task->norm, task->y + begin * H, task->x + begin * H,
+                  end - begin);
 }
 
 void tti_trunk_norm(tt_engine *engine, const tti_norm *norm, const float *x, float *h, int64_t T)

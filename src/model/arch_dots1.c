@@ -1,5 +1,6 @@
-/* arch_dots1.c - dots.llm1: attention with a norm per head, sigmoid router with a choice bias, shared experts. Source:
- * arXiv:2506.05767; defaults are those of the Hugging Face configuration class. */
+/* arch_dots1.c - dots.llm1: attention with a norm per head, sigmoid router with a choice bias,
+ * shared experts. Source: arXiv:2506.05767; defaults are those of the Hugging Face configuration
+ * class. */
 #include "model_internal.h"
 #include <string.h>
 
@@ -26,7 +27,8 @@ static const tti_key keys[] = {
 static tt_status finish(tti_hyper *hyper)
 {
     tt_arch *arch = &hyper->arch;
-    /* The released configuration says "noaux_tc" here, which is the way of choosing: sigmoid with a bias. */
+    /* The released configuration says "noaux_tc" here, which is the way of choosing: sigmoid with a
+     * bias. */
     TT_CHECK(strcmp(hyper->scoring, "sigmoid") == 0 || strcmp(hyper->scoring, "noaux_tc") == 0,
              TT_ERR_UNSUPPORTED, "%s: scoring_func '%s' is not supported for this architecture",
              tti_show_path(hyper->what), tti_show(hyper->scoring).text);

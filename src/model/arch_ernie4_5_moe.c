@@ -1,6 +1,6 @@
-/* arch_ernie4_5_moe.c - ERNIE-4.5-MoE (text): interleaved rotary pairs, softmax router whose choice has a bias and whose weights are
- * divided by their sum, or by a floor if that is larger. Source: the ERNIE 4.5 report; defaults are those of the Hugging Face
- * configuration class. */
+/* arch_ernie4_5_moe.c - ERNIE-4.5-MoE (text): interleaved rotary pairs, softmax router whose choice
+ * has a bias and whose weights are divided by their sum, or by a floor if that is larger. Source:
+ * the ERNIE 4.5 report; defaults are those of the Hugging Face configuration class. */
 #include "model_internal.h"
 
 static const tti_key keys[] = {
@@ -25,7 +25,8 @@ static const tti_key keys[] = {
      .max = 1},
     TTI_KEYS_END};
 
-/* moe_layer_start_index and _end_index are numbers, or in some files lists with one for each modality. */
+/* moe_layer_start_index and _end_index are numbers, or in some files lists with one for each
+ * modality. */
 static tt_status layer_index(const tti_hyper *hyper, const char *key, bool largest,
                              int64_t fallback, int64_t *out)
 {

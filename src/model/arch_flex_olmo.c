@@ -1,5 +1,6 @@
-/* arch_flex_olmo.c - FlexOlmo: norms behind attention and experts instead of before them, norms over the whole of q and k, softmax
- * router. Source: arXiv:2507.07024; defaults are those of the Hugging Face configuration class. */
+/* arch_flex_olmo.c - FlexOlmo: norms behind attention and experts instead of before them, norms
+ * over the whole of q and k, softmax router. Source: arXiv:2507.07024; defaults are those of the
+ * Hugging Face configuration class. */
 #include "model_internal.h"
 
 static const tti_key keys[] = {

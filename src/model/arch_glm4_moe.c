@@ -1,6 +1,6 @@
-/* arch_glm4_moe.c - GLM-4.5, 4.5-Air, 4.6: grouped-query attention with biases on q, k, v and a rotary embedding of half a head,
- * sigmoid router with a choice bias, shared expert. Source: arXiv:2508.06471; defaults are those of the Hugging Face configuration
- * class. */
+/* arch_glm4_moe.c - GLM-4.5, 4.5-Air, 4.6: grouped-query attention with biases on q, k, v and a
+ * rotary embedding of half a head, sigmoid router with a choice bias, shared expert. Source:
+ * arXiv:2508.06471; defaults are those of the Hugging Face configuration class. */
 #include "model_internal.h"
 
 static const tti_key keys[] = {

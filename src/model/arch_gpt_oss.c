@@ -1,6 +1,7 @@
-/* arch_gpt_oss.c - gpt-oss: every other layer slides, a sink per head in the softmax, biases everywhere, a clamped activation; the
- * router chooses by logit. Sources: the gpt-oss model card, its published code; defaults are those of the Hugging Face
- * configuration class. Gate and up rows come in turns, in whatever form the experts are stored. */
+/* arch_gpt_oss.c - gpt-oss: every other layer slides, a sink per head in the softmax, biases
+ * everywhere, a clamped activation; the router chooses by logit. Sources: the gpt-oss model card,
+ * its published code; defaults are those of the Hugging Face configuration class. Gate and up rows
+ * come in turns, in whatever form the experts are stored. */
 #include "model_internal.h"
 #include <string.h>
 
@@ -26,7 +27,8 @@ static const tti_key keys[] = {
 static tt_status finish(tti_hyper *hyper)
 {
     tt_arch *arch = &hyper->arch;
-    /* The class's default is a yarn that no file relies on; a file without one is more likely broken. */
+    /* The class's default is a yarn that no file relies on; a file without one is more likely
+     * broken. */
     TT_CHECK(strcmp(hyper->rope.type, "default") != 0, TT_ERR_FILE,
              "%s: states no rotary scaling, which this architecture needs",
              tti_show_path(hyper->what));

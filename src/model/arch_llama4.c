@@ -1,5 +1,6 @@
-/* arch_llama4.c - Llama 4, the text part (Scout, Maverick): layers with a rotary embedding see their own chunk of the context, every
- * few layers one without sees all of it, its queries scaled by position; one expert whose input is weighted, and a shared expert.
+/* arch_llama4.c - Llama 4, the text part (Scout, Maverick): layers with a rotary embedding see
+ * their own chunk of the context, every few layers one without sees all of it, its queries scaled
+ * by position; one expert whose input is weighted, and a shared expert.
  * Source: its published code; defaults are those of the Hugging Face configuration class. */
 #include "model_internal.h"
 

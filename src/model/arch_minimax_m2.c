@@ -1,6 +1,7 @@
-/* arch_minimax_m2.c - MiniMax-M2: attention with norms over the whole of q and k and a rotary embedding of part of a head, sigmoid
- * router with a choice bias. Source: its configuration and published code; defaults are those of the Hugging Face configuration
- * class. Its MTP modules are used by no published runtime and not read. */
+/* arch_minimax_m2.c - MiniMax-M2: attention with norms over the whole of q and k and a rotary
+ * embedding of part of a head, sigmoid router with a choice bias. Source: its configuration and
+ * published code; defaults are those of the Hugging Face configuration class. Its MTP modules are
+ * used by no published runtime and not read. */
 #include "model_internal.h"
 #include <string.h>
 

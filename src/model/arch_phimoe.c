@@ -1,6 +1,6 @@
-/* arch_phimoe.c - Phi-3.5-MoE: layer norms with biases, biases in attention and head, a router that takes its two experts one after
- * the other ("sparsemixer"), longrope. Sources: arXiv:2404.14219, arXiv:2409.12136; defaults are those of the Hugging Face
- * configuration class. */
+/* arch_phimoe.c - Phi-3.5-MoE: layer norms with biases, biases in attention and head, a router that
+ * takes its two experts one after the other ("sparsemixer"), longrope. Sources: arXiv:2404.14219,
+ * arXiv:2409.12136; defaults are those of the Hugging Face configuration class. */
 #include "model_internal.h"
 
 static const tti_key keys[] = {

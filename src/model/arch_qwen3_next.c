@@ -1,6 +1,7 @@
-/* arch_qwen3_next.c - Qwen3-Next: three layers of gated delta net to one of gated attention, norms stored as w - 1, softmax router,
- * a shared expert behind a gate. Sources: arXiv:2412.06464, its published code; defaults are those of the Hugging Face configuration
- * class. Its "mtp." tensors are not read. */
+/* arch_qwen3_next.c - Qwen3-Next: three layers of gated delta net to one of gated attention, norms
+ * stored as w - 1, softmax router, a shared expert behind a gate. Sources: arXiv:2412.06464, its
+ * published code; defaults are those of the Hugging Face configuration class. Its "mtp." tensors
+ * are not read. */
 #include "model_internal.h"
 
 enum { DEFAULT_HEAD_WIDTH = 256, DEFAULT_INTERVAL = 4 };
@@ -47,8 +48,8 @@ static void set_layer(const tti_hyper *hyper, int64_t id, tt_layer *layer)
     }
 }
 
-/* in_proj_qkvz is grouped by key head: each group is q, k, then v and z of the value heads that share them; in_proj_ba likewise b, a.
- * q_proj is grouped by head: query, gate. */
+/* in_proj_qkvz is grouped by key head: each group is q, k, then v and z of the value heads that
+ * share them; in_proj_ba likewise b, a. q_proj is grouped by head: query, gate. */
 static void view(const tt_arch *arch, tt_role role, tti_view *view)
 {
     const tt_delta *d = &arch->delta;

@@ -1,8 +1,9 @@
 /* blocks.c - takes GGML's blocks apart, without changing a number.
  *
- * Within a block of 32 the low nibbles are elements 0..15 and the high ones 16..31. d, m and dmin are f16 and stay f16 where the
- * format has a place for them. Q5_K and Q5_1 have five bits, which no packed format has: their codes take a byte; Q5_K's
- * scales become float, each the exact product of an f16 and a whole number below 64. */
+ * Within a block of 32 the low nibbles are elements 0..15 and the high ones 16..31. d, m and dmin
+ * are f16 and stay f16 where the format has a place for them. Q5_K and Q5_1 have five bits, which
+ * no packed format has: their codes take a byte; Q5_K's scales become float, each the exact product
+ * of an f16 and a whole number below 64. */
 #include "blocks.h"
 #include <string.h>
 
@@ -120,7 +121,8 @@ static void split_scales(const unsigned char *s, unsigned char *scale, unsigned 
     }
 }
 
-/* 256 nibbles: each run of 32 bytes holds 32 elements in its low nibbles and the next 32 in its high ones. */
+/* 256 nibbles: each run of 32 bytes holds 32 elements in its low nibbles and the next 32 in its
+ * high ones. */
 static void split_long_nibbles(const unsigned char *bytes, unsigned char *code)
 {
     for (int g = 0; g < SUPER / 64; g++) {

@@ -1,15 +1,16 @@
 /* blocks.h - the types of numbers in a GGUF file: elements in blocks that carry their own scales.
  *
- * A row of a tensor is a run of whole blocks. A block is unpacked into codes, scales and shifts of a ttk_format that gives
- * exactly the numbers of the block's own formula; the table says which.
+ * A row of a tensor is a run of whole blocks. A block is unpacked into codes, scales and shifts of
+ * a ttk_format that gives exactly the numbers of the block's own formula; the table says which.
  * Source: the block layouts of GGML (ggml-common.h) and what its ggml-quants.c makes of them.
  * Threads: any. MPI: none. */
 #ifndef TUTTI_SRC_MODEL_BLOCKS_H
 #define TUTTI_SRC_MODEL_BLOCKS_H
 #include "model_internal.h"
 
-/* Where unpacked blocks go, block after block: each array goes on where the block before ended. Rows are whole blocks and blocks
- * whole groups, so several rows are just more blocks. Arrays that the format has not are NULL. */
+/* Where unpacked blocks go, block after block: each array goes on where the block before ended.
+ * Rows are whole blocks and blocks whole groups, so several rows are just more blocks. Arrays that
+ * the format has not are NULL. */
 typedef struct tti_block_arrays {
     void *code;            /* code[n * elements], ttk_dtype_bytes each */
     void *scale;           /* scale[n * elements / group] */

@@ -112,8 +112,8 @@ static tt_status make_variables(const json_t *request, json_t *variables)
     return take_arguments(request, variables);
 }
 
-/* Many templates treat a role that they do not know as the last one they do know: a misspelt one would go unnoticed. So a role
- * must be one that the field uses, or one that the template names. */
+/* Many templates treat a role that they do not know as the last one they do know: a misspelt one
+ * would go unnoticed. So a role must be one that the field uses, or one that the template names. */
 static bool is_named(const char *role, size_t n, const char *source, size_t n_source)
 {
     for (size_t i = 0; n > 0 && n_source >= n + 2 && i <= n_source - n - 2; i++) {
@@ -135,12 +135,14 @@ static bool is_among(const char *role, const char *const *list, size_t n)
     return false;
 }
 
-/* The template is gone through once for each role, not for each message; and roles of its own are few. */
+/* The template is gone through once for each role, not for each message; and roles of its own are
+ * few. */
 static tt_status check_roles(const json_t *messages, const char *source, size_t n_source)
 {
     enum { MAX_OWN_ROLES = 16, MAX_ROLE_BYTES = 64 };
-    static const char *const known[] = {"user", "assistant", "tool", "system", "developer",
-                                        "function", "observation", "ipython", "environment"};
+    static const char *const known[] = {"user",        "assistant", "tool",
+                                        "system",      "developer", "function",
+                                        "observation", "ipython",   "environment"};
     const char *own[MAX_OWN_ROLES] = {NULL};
     size_t i, n_own = 0;
     json_t *message;
@@ -190,9 +192,10 @@ static tt_status render_variables(const tt_tokenizer *t, const json_t *request,
 static tt_status render_request(const tt_tokenizer *t, const json_t *request, tt_text *text,
                                 tt_text *mark)
 {
-    TT_CHECK(tt_tokenizer_has_chat_template(t), TT_ERR_FILE,
-             "the model has no chat template (\"chat_template\" in tokenizer_config.json, chat_template.jinja, "
-             "or tokenizer.chat_template in a GGUF file)");
+    TT_CHECK(
+        tt_tokenizer_has_chat_template(t), TT_ERR_FILE,
+        "the model has no chat template (\"chat_template\" in tokenizer_config.json, chat_template.jinja, "
+        "or tokenizer.chat_template in a GGUF file)");
     json_t *variables = json_object();
     TT_CHECK(variables, TT_ERR_NOMEM, "out of memory for a conversation");
     tt_status st = make_variables(request, variables);

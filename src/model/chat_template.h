@@ -33,8 +33,8 @@ typedef struct tti_chat_input {
 } tti_chat_input;
 
 /* Renders source[n] (UTF-8). text and mark grow alike: mark.bytes[i] = 1 where text.bytes[i] came
- * from the variables. Errors: TT_ERR_FILE (not a template), TT_ERR_UNSUPPORTED (a construct that is not
- * known, by name), TT_ERR_REQUEST (what the template refuses by raise_exception, a fault at run
+ * from the variables. Errors: TT_ERR_FILE (not a template), TT_ERR_UNSUPPORTED (a construct that is
+ * not known, by name), TT_ERR_REQUEST (what the template refuses by raise_exception, a fault at run
  * time, a limit), TT_ERR_NOMEM; each names the line. On error text and mark may hold a part. */
 tt_status tti_chat_render(const char *source, size_t n, const tti_chat_input *input, tt_text *text,
                           tt_text *mark);

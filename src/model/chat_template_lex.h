@@ -42,8 +42,8 @@ tt_status tti_lex_next(tti_lexer *p);
 /* Leaves the tag, whose end is ahead. */
 tt_status tti_lex_end_tag(tti_lexer *p);
 /* The text up to the next tag, less the white space that the tag takes; comments are gone and raw
- * blocks are text. *more_out: call again for the text behind. Then p->tag says in which tag we are (its first
- * token is not read yet), NONE at the end. */
+ * blocks are text. *more_out: call again for the text behind. Then p->tag says in which tag we are
+ * (its first token is not read yet), NONE at the end. */
 tt_status tti_lex_text(tti_lexer *p, tti_string *text_out, bool *more_out);
 
 bool tti_lex_is(const tti_lexer *p, tti_token_kind kind, const char *text);

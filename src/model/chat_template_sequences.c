@@ -78,7 +78,8 @@ static tt_status filter_choose(tti_run *r, const tti_call *call, tti_value *out)
     const tti_value *test = args->n > skip ? &args->value[skip] : NULL;
     TTI_CHAT_CHECK(!test || test->kind == TTI_STRING, call->line, "%s takes the name of a test",
                    call->builtin->name);
-    tti_args rest = {.value = test ? test + 1 : NULL, /* without arguments there is no array to point into */
+    tti_args rest = {.value = test ? test + 1 : NULL, /* without arguments there is no array to
+                                                       * point into */
                      .n = test ? args->n - skip - 1 : 0,
                      .keyword = args->keyword,
                      .n_keywords = args->n_keywords};

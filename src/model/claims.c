@@ -1,8 +1,10 @@
-/* claims.c - tensors that no role has taken: a checkpoint that holds a bias, a gate or a sink more than its configuration describes is another
- * model than the one that would be computed, so it is refused.
+/* claims.c - tensors that no role has taken: a checkpoint that holds a bias, a gate or a sink more
+ * than its configuration describes is another model than the one that would be computed, so it is
+ * refused.
  *
- * Looking a tensor up by name claims it (source_make.c, panels.c, gguf_rope.c); what is left over at the end is held against the list here of what
- * changes no logit. One pass over the table, each name against a list of fixed length. */
+ * Looking a tensor up by name claims it (source_make.c, panels.c, gguf_rope.c); what is left over
+ * at the end is held against the list here of what changes no logit. One pass over the table, each
+ * name against a list of fixed length. */
 #include "model_internal.h"
 #include <stdlib.h>
 #include <string.h>
@@ -37,7 +39,8 @@ static const claim beginnings[] = {
     {"audio_tower.", CLAIM_PART},
     {"model.audio_tower.", CLAIM_PART},
 };
-/* By the end of a name. The scales are of activations and of caches of keys and values, which other runtimes round to few bits. */
+/* By the end of a name. The scales are of activations and of caches of keys and values, which other
+ * runtimes round to few bits. */
 static const claim endings[] = {
     {"rotary_emb.inv_freq", CLAIM_USELESS},
     {"rotary_emb.original_inv_freq", CLAIM_USELESS},
@@ -84,7 +87,8 @@ static int64_t layer_of(const tti_claims *claims, const char *name)
     return layer >= 0 && *end == '.' ? layer : -1;
 }
 
-/* Layers behind the last one, where the configuration states that so many predict further tokens, or where roles.c found them. */
+/* Layers behind the last one, where the configuration states that so many predict further tokens,
+ * or where roles.c found them. */
 static bool is_later_layer(const tti_claims *claims, int64_t layer)
 {
     static const char *const keys[] = {"num_nextn_predict_layers", "num_mtp_modules"};
@@ -105,7 +109,8 @@ static bool is_tied_copy(const tti_claims *claims, const char *name)
            strncmp(name + n_prefix, head, n) == 0 && !ends(name, ".bias");
 }
 
-/* Some GGUF files hold latent attention's matrix of keys and values whole beside its two parts, which are what is computed with. */
+/* Some GGUF files hold latent attention's matrix of keys and values whole beside its two parts,
+ * which are what is computed with. */
 static bool is_whole_copy(const tti_claims *claims, const char *name)
 {
     int64_t layer = layer_of(claims, name);
@@ -131,7 +136,8 @@ static claim_kind kind_of(const tti_claims *claims, const char *name)
     return is_tied_copy(claims, name) || is_whole_copy(claims, name) ? CLAIM_USELESS : CLAIM_NONE;
 }
 
-/* Bytes of a number of a type that has a sign bit, on top, beside a zero; 1: each byte is to be 0. */
+/* Bytes of a number of a type that has a sign bit, on top, beside a zero; 1: each byte is to be
+ * 0. */
 static size_t float_bytes(const tti_dtype_info *dtype)
 {
     static const char *const names[] = {"F64", "F32", "F16", "BF16"};
@@ -145,16 +151,18 @@ static size_t float_bytes(const tti_dtype_info *dtype)
 
 /* ---- numbers that must be 0 ---- */
 
-/* A quantised checkpoint of many experts has tens of thousands of biases of a few KiB, each between other tensors, and each read may be a way to a
- * file server and back. So they are read in the order of the files, neighbours at once, and those that lie apart are asked for long before they
- * are needed, so that many are under way. (Reading what lies between as well was tried: of 36,000 with 96 KiB between them, 3.6 GB instead of
- * 0.1, and ten times as long from a local disk.) */
+/* A quantised checkpoint of many experts has tens of thousands of biases of a few KiB, each between
+ * other tensors, and each read may be a way to a file server and back. So they are read in the
+ * order of the files, neighbours at once, and those that lie apart are asked for long before they
+ * are needed, so that many are under way. (Reading what lies between as well was tried: of 36,000
+ * with 96 KiB between them, 3.6 GB instead of 0.1, and ten times as long from a local disk.) */
 enum {
-    SPAN_BYTES = 4 << 20, /* of one read */
-    GAP_BYTES = 16 << 10, /* between two tensors that are read at once */
-    AHEAD = 128,          /* tensors that are asked for */
-    AHEAD_BYTES = 1 << 20, /* of a tensor that is asked for; of a larger one the system reads ahead itself */
-    MAX_BYTES = 64 << 20  /* a larger one is no bias, and is not believed to be 0 */
+    SPAN_BYTES = 4 << 20,  /* of one read */
+    GAP_BYTES = 16 << 10,  /* between two tensors that are read at once */
+    AHEAD = 128,           /* tensors that are asked for */
+    AHEAD_BYTES = 1 << 20, /* of a tensor that is asked for; of a larger one the system reads
+                            * ahead itself */
+    MAX_BYTES = 64 << 20   /* a larger one is no bias, and is not believed to be 0 */
 };
 
 static int by_place(const void *a, const void *b)
@@ -180,7 +188,8 @@ static bool all_zero(const tti_entry *entry, const unsigned char *bytes, uint64_
 }
 
 /* Of one tensor, which may be larger than a span. */
-static tt_status is_zero(const tti_file *file, const tti_entry *entry, unsigned char *span, bool *zero_out)
+static tt_status is_zero(const tti_file *file, const tti_entry *entry, unsigned char *span,
+                         bool *zero_out)
 {
     *zero_out = entry->bytes <= MAX_BYTES;
     for (uint64_t done = 0; *zero_out && done < entry->bytes; done += SPAN_BYTES) {
@@ -191,7 +200,8 @@ static tt_status is_zero(const tti_file *file, const tti_entry *entry, unsigned 
     return TT_OK;
 }
 
-/* How many of entry[n], in the order of by_place, one read takes, at least 1; and how many bytes that are. */
+/* How many of entry[n], in the order of by_place, one read takes, at least 1; and how many bytes
+ * that are. */
 static size_t span_of(const tti_entry **entry, size_t n, uint64_t *bytes_out)
 {
     uint64_t begin = entry[0]->offset, end = begin + entry[0]->bytes;
@@ -210,7 +220,8 @@ static size_t span_of(const tti_entry **entry, size_t n, uint64_t *bytes_out)
 }
 
 /* Asks for entry[*asked] and so on before end. */
-static void ask(const tti_checkpoint *checkpoint, const tti_entry **entry, size_t end, size_t *asked)
+static void ask(const tti_checkpoint *checkpoint, const tti_entry **entry, size_t end,
+                size_t *asked)
 {
     for (; *asked < end; ++*asked) {
         const tti_entry *e = entry[*asked];
@@ -237,9 +248,12 @@ static tt_status drop_zeros(const tti_checkpoint *checkpoint, const tti_entry **
         taken = span_of(entry + i, n - i, &bytes);
         asked = asked < i + taken ? i + taken : asked; /* what is read now needs no asking */
         ask(checkpoint, entry, i + taken + AHEAD < n ? i + taken + AHEAD : n, &asked);
-        st = taken == 1 ? is_zero(file, entry[i], span, &zero) : tti_file_read(file, begin, span, (size_t)bytes);
+        st = taken == 1 ? is_zero(file, entry[i], span, &zero)
+                        : tti_file_read(file, begin, span, (size_t)bytes);
         for (size_t k = i; k < i + taken && st == TT_OK; k++) {
-            if (taken == 1 ? !zero : !all_zero(entry[k], span + (entry[k]->offset - begin), entry[k]->bytes)) {
+            if (taken == 1
+                    ? !zero
+                    : !all_zero(entry[k], span + (entry[k]->offset - begin), entry[k]->bytes)) {
                 entry[n_kept++] = entry[k];
             }
         }
@@ -247,7 +261,8 @@ static tt_status drop_zeros(const tti_checkpoint *checkpoint, const tti_entry **
     }
     free(span);
     if (n > 0) {
-        tt_log(TT_LOG_DEBUG, "%s: %zu tensors looked through for zeros in %zu reads", tti_show_path(checkpoint->source), n, n_reads);
+        tt_log(TT_LOG_DEBUG, "%s: %zu tensors looked through for zeros in %zu reads",
+               tti_show_path(checkpoint->source), n, n_reads);
     }
     *n_io = n_kept;
     return st;
@@ -283,7 +298,8 @@ static void sort_one(const tti_claims *claims, const tti_entry *entry, leftover 
         break;
     case CLAIM_LATER:
         layer = number_in(entry->name);
-        left->later_first = left->later_end == 0 || layer < left->later_first ? layer : left->later_first;
+        left->later_first =
+            left->later_end == 0 || layer < left->later_first ? layer : left->later_first;
         left->later_end = layer + 1 > left->later_end ? layer + 1 : left->later_end;
         break;
     case CLAIM_PART:
@@ -304,7 +320,8 @@ static void sort_one(const tti_claims *claims, const tti_entry *entry, leftover 
 static void refuse_others(leftover *left)
 {
     for (size_t i = 0; i < left->n_zero; i++) {
-        left->refused = !left->refused || left->zero[i] < left->refused ? left->zero[i] : left->refused;
+        left->refused =
+            !left->refused || left->zero[i] < left->refused ? left->zero[i] : left->refused;
     }
     left->n_refused += left->n_zero;
 }

@@ -10,8 +10,8 @@ static const char CONFIG_NAME[] = "config.json";
 static const char GENERATION_NAME[] = "generation_config.json";
 enum { MAX_END_IDS = 4096 };
 
-/* What would change the computation unseen: keys of other architectures, forks and training scripts, each with the one value that
- * is computed. A family that reads a key is asked instead. */
+/* What would change the computation unseen: keys of other architectures, forks and training
+ * scripts, each with the one value that is computed. A family that reads a key is asked instead. */
 const tti_only tti_common_only[] = {
     {"hidden_act", "\"silu\""},
     {"hidden_activation", "\"silu\""},

@@ -1,5 +1,6 @@
-/* convert.c - writes packed checkpoints: first a list of all tensors in the order of the file, from which sizes and so the header follow; then each
- * tensor is loaded as a rank would load it and written, one at a time. Nothing is left where the result would be until all of it is on disk. */
+/* convert.c - writes packed checkpoints: first a list of all tensors in the order of the file, from
+ * which sizes and so the header follow; then each tensor is loaded as a rank would load it and
+ * written, one at a time. Nothing is left where the result would be until all of it is on disk. */
 #define _GNU_SOURCE /* fallocate */
 #include "tutti/convert.h"
 #include <dirent.h>
@@ -18,7 +19,7 @@
 #include "tutti/memory.h"
 
 enum {
-    HEADER_ALIGN = 4096,   /* data begin at a page */
+    HEADER_ALIGN = 4096, /* data begin at a page */
     COPY_BYTES = 1 << 20,
     MAX_COPIED_BYTES = 256 << 20, /* of one file that is no weights; real ones are below 40 MB */
     PATH_BYTES = 4096
@@ -39,7 +40,7 @@ typedef struct writer {
     const tt_model *model;
     item *item;
     size_t n, capacity;
-    char dir[PATH_BYTES]; /* of the result while it grows */
+    char dir[PATH_BYTES];        /* of the result while it grows */
     char path[PATH_BYTES + 300]; /* of the file at hand */
     int fd;
     uint64_t at, total_bytes;
@@ -69,8 +70,10 @@ static tt_status add_item(writer *w, tt_role role, int64_t layer, int64_t expert
     }
     it.plain = tti_panels_is_plain(role, &tensor);
     if (!it.plain) {
-        /* The embedding is looked up as the numbers lie in the file, whatever becomes of products. */
-        it.format = role == TT_ROLE_EMBED ? tensor.format : tt_load_format(w->params->weights, &tensor);
+        /* The embedding is looked up as the numbers lie in the file, whatever becomes of
+         * products. */
+        it.format =
+            role == TT_ROLE_EMBED ? tensor.format : tt_load_format(w->params->weights, &tensor);
         it.bytes = ttk_packed_bytes(&it.format, tensor.rows, tensor.cols);
     } else {
         it.format.code = role == TT_ROLE_EMBED ? tensor.format.code : TTK_F32;
@@ -82,15 +85,18 @@ static tt_status add_item(writer *w, tt_role role, int64_t layer, int64_t expert
     return TT_OK;
 }
 
-/* Layers behind the last one are left out: nothing runs them, and what is theirs alone has no role, so they could not be run from the result. */
+/* Layers behind the last one are left out: nothing runs them, and what is theirs alone has no role,
+ * so they could not be run from the result. */
 static tt_status list_items(writer *w)
 {
     const tt_arch *arch = tt_model_arch(w->model);
     int64_t n_layers = arch->L;
     if (arch->n_mtp > 0) {
-        tt_log(TT_LOG_WARN, "%s: %lld layer%s that predict%s further tokens %s left out of the packed checkpoint",
-               tti_show_path(tt_model_path(w->model)), (long long)arch->n_mtp, arch->n_mtp > 1 ? "s" : "", arch->n_mtp > 1 ? "" : "s",
-               arch->n_mtp > 1 ? "are" : "is");
+        tt_log(
+            TT_LOG_WARN,
+            "%s: %lld layer%s that predict%s further tokens %s left out of the packed checkpoint",
+            tti_show_path(tt_model_path(w->model)), (long long)arch->n_mtp,
+            arch->n_mtp > 1 ? "s" : "", arch->n_mtp > 1 ? "" : "s", arch->n_mtp > 1 ? "are" : "is");
     }
     for (int role = 0; role < TTI_N_GLOBAL_ROLES; role++) {
         TT_TRY(add_item(w, (tt_role)role, 0, 0));
@@ -135,7 +141,8 @@ static int format_id(ttk_format *known, int *n_known, json_t *formats, const ttk
 static void find_sharing(const tt_tensor *tensor, int64_t *rows_out, int64_t *first_out)
 {
     const tti_source *s = tensor->source;
-    bool whole = s->n_segments == 1 && s->segment[0].run == s->segment[0].stride && s->scale_rows > 0;
+    bool whole =
+        s->n_segments == 1 && s->segment[0].run == s->segment[0].stride && s->scale_rows > 0;
     bool shares = whole && (s->scheme == TTI_SCHEME_QUANT || s->scheme == TTI_SCHEME_PANELS);
     *rows_out = shares ? s->scale_rows : 1;
     *first_out = shares ? (s->scale_first + s->segment[0].first) % s->scale_rows : 0;
@@ -147,9 +154,11 @@ static tt_status describe(const writer *w, json_t **root_out)
     int n_known = 0;
     const tt_arch *arch = tt_model_arch(w->model);
     json_t *formats = json_array(), *tensors = json_object();
-    json_t *root = json_pack("{s:i, s:s, s:i, s:I, s:b, s:b, s:o, s:o}", "version", TTI_PANELS_VERSION, "endian", TTI_PANELS_ENDIAN, "panels",
-                             TTK_PANEL_LAYOUT, "n_mtp", (json_int_t)0, "mla_split", (int)arch->mla_split, "rope_interleaved",
-                             (int)arch->rope.interleaved, "formats", formats, "tensors", tensors);
+    json_t *root =
+        json_pack("{s:i, s:s, s:i, s:I, s:b, s:b, s:o, s:o}", "version", TTI_PANELS_VERSION,
+                  "endian", TTI_PANELS_ENDIAN, "panels", TTK_PANEL_LAYOUT, "n_mtp", (json_int_t)0,
+                  "mla_split", (int)arch->mla_split, "rope_interleaved",
+                  (int)arch->rope.interleaved, "formats", formats, "tensors", tensors);
     TT_CHECK(root, TT_ERR_NOMEM, "no memory for the description of %zu tensors", w->n);
     for (size_t i = 0; i < w->n; i++) {
         const item *it = &w->item[i];
@@ -162,10 +171,12 @@ static tt_status describe(const writer *w, json_t **root_out)
         int id = format_id(known, &n_known, formats, &it->format);
         find_sharing(&tensor, &rows, &first);
         tti_panels_name(it->role, it->layer, it->expert, name);
-        json_t *facts = json_pack("[i, I, I, I, I]", id, (json_int_t)tensor.rows, (json_int_t)tensor.cols, (json_int_t)rows, (json_int_t)first);
+        json_t *facts = json_pack("[i, I, I, I, I]", id, (json_int_t)tensor.rows,
+                                  (json_int_t)tensor.cols, (json_int_t)rows, (json_int_t)first);
         if (id < 0 || json_object_set_new(tensors, name, facts) != 0) {
             json_decref(root);
-            return TT_FAIL(id < 0 ? TT_ERR_UNSUPPORTED : TT_ERR_NOMEM, "the description of %zu tensors: %s", w->n,
+            return TT_FAIL(id < 0 ? TT_ERR_UNSUPPORTED : TT_ERR_NOMEM,
+                           "the description of %zu tensors: %s", w->n,
                            id < 0 ? "too many formats" : "no memory");
         }
     }
@@ -186,8 +197,9 @@ static json_t *entry_json(const writer *w, const item *it)
     } else {
         json_array_append_new(shape, json_integer((json_int_t)it->bytes));
     }
-    return json_pack("{s:s, s:o, s:[I, I]}", "dtype", it->plain ? dtypes[it->format.code] : "U8", "shape", shape, "data_offsets",
-                     (json_int_t)it->offset, (json_int_t)(it->offset + it->bytes));
+    return json_pack("{s:s, s:o, s:[I, I]}", "dtype", it->plain ? dtypes[it->format.code] : "U8",
+                     "shape", shape, "data_offsets", (json_int_t)it->offset,
+                     (json_int_t)(it->offset + it->bytes));
 }
 
 /* The whole header: length, JSON, and spaces up to a page. Owner of *text_out: the caller. */
@@ -201,7 +213,10 @@ static tt_status make_header(const writer *w, char **text_out, size_t *bytes_out
     }
     char *inner = json_dumps(description, JSON_COMPACT), *text = NULL;
     json_decref(description);
-    bool ok = inner && root && json_object_set_new(root, "__metadata__", json_pack("{s:s, s:s}", TTI_PANELS_KEY, inner, "format", "pt")) == 0;
+    bool ok =
+        inner && root &&
+        json_object_set_new(root, "__metadata__",
+                            json_pack("{s:s, s:s}", TTI_PANELS_KEY, inner, "format", "pt")) == 0;
     free(inner);
     for (size_t i = 0; ok && i < w->n; i++) {
         char name[TTI_PANELS_NAME_BYTES];
@@ -287,7 +302,8 @@ static tt_status put_plain(writer *w, const item *it, const tt_tensor *tensor)
     for (int64_t row = 0; row < tensor->rows && st == TT_OK; row += step) {
         int64_t n = tensor->rows - row < step ? tensor->rows - row : step;
         ttk_unpacked rows;
-        st = as_is ? tt_model_read_rows(w->model, tensor, row, n, buffer, &rows) : tt_model_read_f32(w->model, tensor, row, n, buffer);
+        st = as_is ? tt_model_read_rows(w->model, tensor, row, n, buffer, &rows)
+                   : tt_model_read_f32(w->model, tensor, row, n, buffer);
         if (st == TT_OK) {
             st = put(w, buffer, (size_t)n * row_bytes);
         }
@@ -301,8 +317,11 @@ static tt_status put_panels(writer *w, const item *it, const tt_tensor *tensor)
     tt_linear linear = {0};
     w->load.weights = it->role == TT_ROLE_EMBED ? TT_WEIGHTS_AUTO : w->params->weights;
     TT_TRY(tt_load_linear(&w->load, tensor, 0, tensor->rows, &linear));
-    tt_status st = linear.bytes == it->bytes ? put(w, linear.panels, linear.bytes)
-                                             : TT_FAIL(TT_ERR_STATE, "tensor '%s' is packed in another format than planned", tti_show(tensor->name).text);
+    tt_status st =
+        linear.bytes == it->bytes
+            ? put(w, linear.panels, linear.bytes)
+            : TT_FAIL(TT_ERR_STATE, "tensor '%s' is packed in another format than planned",
+                      tti_show(tensor->name).text);
     tt_linear_fini(&linear);
     return st;
 }
@@ -318,7 +337,8 @@ static tt_status put_weights(writer *w)
         return st;
     }
     /* A full disk shows now, not after an hour; file systems that cannot say go on. */
-    if (fallocate(w->fd, 0, 0, (off_t)(header_bytes + w->total_bytes)) != 0 && (errno == ENOSPC || errno == EFBIG || errno == EDQUOT)) {
+    if (fallocate(w->fd, 0, 0, (off_t)(header_bytes + w->total_bytes)) != 0 &&
+        (errno == ENOSPC || errno == EFBIG || errno == EDQUOT)) {
         st = failed(w, "cannot be written");
     }
     if (st == TT_OK) {
@@ -350,7 +370,8 @@ static bool is_weights(const char *name)
     if (strcmp(name, TTI_GGUF_TOKENIZER) == 0) {
         return false;
     }
-    static const char *const ends[] = {".safetensors", ".index.json", ".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack", ".onnx", ".npz"};
+    static const char *const ends[] = {".safetensors", ".index.json", ".bin",     ".pt",   ".pth",
+                                       ".gguf",        ".h5",         ".msgpack", ".onnx", ".npz"};
     for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
         if (ends_with(name, ends[i])) {
             return true;
@@ -362,7 +383,8 @@ static bool is_weights(const char *name)
 static tt_status copy_bytes(writer *w, const tti_file *from)
 {
     unsigned char *buffer = malloc(COPY_BYTES);
-    tt_status st = buffer ? TT_OK : TT_FAIL(TT_ERR_NOMEM, "no memory to copy %s", tti_show_path(from->path));
+    tt_status st =
+        buffer ? TT_OK : TT_FAIL(TT_ERR_NOMEM, "no memory to copy %s", tti_show_path(from->path));
     for (uint64_t at = 0; at < from->bytes && st == TT_OK; at += COPY_BYTES) {
         size_t n = from->bytes - at < COPY_BYTES ? (size_t)(from->bytes - at) : COPY_BYTES;
         st = tti_file_read(from, at, buffer, n);
@@ -379,7 +401,8 @@ static tt_status copy_file(writer *w, const char *name)
     char path[PATH_BYTES + 300];
     struct stat info;
     snprintf(path, sizeof(path), "%s/%s", tt_model_path(w->model), name);
-    if (is_weights(name) || stat(path, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size > MAX_COPIED_BYTES) {
+    if (is_weights(name) || stat(path, &info) != 0 || !S_ISREG(info.st_mode) ||
+        info.st_size > MAX_COPIED_BYTES) {
         return TT_OK;
     }
     tti_file from;
@@ -457,18 +480,25 @@ static tt_status check_out(const tt_convert_params *params, writer *w)
     while (n > 1 && params->out[n - 1] == '/') {
         n--;
     }
-    TT_CHECK(n > 0 && n + 16 < sizeof(w->dir), TT_ERR_USAGE, "the result's path is empty or too long");
-    TT_CHECK(lstat(params->out, &info) != 0, TT_ERR_USAGE, "%s: exists already; nothing is overwritten", tti_show_path(params->out));
+    TT_CHECK(n > 0 && n + 16 < sizeof(w->dir), TT_ERR_USAGE,
+             "the result's path is empty or too long");
+    TT_CHECK(lstat(params->out, &info) != 0, TT_ERR_USAGE,
+             "%s: exists already; nothing is overwritten", tti_show_path(params->out));
     snprintf(w->dir, sizeof(w->dir), "%.*s.tmp", (int)n, params->out);
-    TT_CHECK(mkdir(w->dir, 0755) == 0, TT_ERR_IO, "%s: %s%s", tti_show_path(w->dir), strerror(errno),
-             errno == EEXIST ? " (of a conversion that is under way, or was stopped: then remove it)" : "");
+    TT_CHECK(
+        mkdir(w->dir, 0755) == 0, TT_ERR_IO, "%s: %s%s", tti_show_path(w->dir), strerror(errno),
+        errno == EEXIST ? " (of a conversion that is under way, or was stopped: then remove it)"
+                        : "");
     return TT_OK;
 }
 
 tt_status tt_convert(const tt_convert_params *params, uint64_t *bytes_out)
 {
     writer w = {.params = params, .model = params->model, .fd = -1};
-    w.load = (tt_load_params){.model = params->model, .node = TT_MEMORY_ANY_NODE, .compute = params->compute, .alone = true};
+    w.load = (tt_load_params){.model = params->model,
+                              .node = TT_MEMORY_ANY_NODE,
+                              .compute = params->compute,
+                              .alone = true};
     TT_TRY(check_out(params, &w));
     tt_load_warn_requantized(params->model, params->weights);
     tt_status st = list_items(&w);
@@ -480,7 +510,8 @@ tt_status tt_convert(const tt_convert_params *params, uint64_t *bytes_out)
         st = put_files(&w);
     }
     if (st == TT_OK && rename(w.dir, params->out) != 0) {
-        st = TT_FAIL(TT_ERR_IO, "%s: cannot be renamed to %s: %s", tti_show_path(w.dir), tti_show_path(params->out), strerror(errno));
+        st = TT_FAIL(TT_ERR_IO, "%s: cannot be renamed to %s: %s", tti_show_path(w.dir),
+                     tti_show_path(params->out), strerror(errno));
     }
     if (st != TT_OK) {
         remove_all(&w);

@@ -1,10 +1,11 @@
-/* convert_gguf.c - what a packed checkpoint needs besides its weights, where they came from a GGUF file: made from the file's metadata, since there are
- * no files that could be copied.
+/* convert_gguf.c - what a packed checkpoint needs besides its weights, where they came from a GGUF
+ * file: made from the file's metadata, since there are no files that could be copied.
  *
  *   config.json             what gguf_config.c makes of the metadata, and all ids that end a text
  *   generation_config.json  how the file's author samples, if it says so
  *   tokenizer.gguf          a GGUF file without tensors: the keys general.* and tokenizer.*, bit for bit
- * A tokenizer.json is not made: its components cannot say all that a splitter's name and SentencePiece's scores say, and what reads the keys is there. */
+ * A tokenizer.json is not made: its components cannot say all that a splitter's name and
+ * SentencePiece's scores say, and what reads the keys is there. */
 #include "convert_gguf.h"
 #include <math.h>
 #include <stdlib.h>
@@ -70,10 +71,12 @@ static tt_status make_generation(const tt_model *model, tti_made_file *file)
     json_t *root = json_object();
     int failed = root == NULL;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        failed |= !isnan(rows[i].value) && json_object_set_new(root, rows[i].key, json_real(rows[i].value)) != 0;
+        failed |= !isnan(rows[i].value) &&
+                  json_object_set_new(root, rows[i].key, json_real(rows[i].value)) != 0;
     }
     failed |= g->top_k >= 0 && json_object_set_new(root, "top_k", json_integer(g->top_k)) != 0;
-    failed |= g->do_sample >= 0 && json_object_set_new(root, "do_sample", json_boolean(g->do_sample)) != 0;
+    failed |= g->do_sample >= 0 &&
+              json_object_set_new(root, "do_sample", json_boolean(g->do_sample)) != 0;
     if (!failed && json_object_size(root) == 0) {
         json_decref(root);
         return TT_OK;
@@ -155,7 +158,8 @@ static tt_status make_tokenizer(const tti_gguf *gguf, tti_made_file *file)
     return TT_OK;
 }
 
-tt_status tti_gguf_make_files(const char *first, const tt_model *model, tti_made_file file_out[TTI_MADE_FILES])
+tt_status tti_gguf_make_files(const char *first, const tt_model *model,
+                              tti_made_file file_out[TTI_MADE_FILES])
 {
     tti_gguf_model gguf;
     tti_made_file file[TTI_MADE_FILES] = {{0}};

@@ -1,18 +1,19 @@
 /* gguf.c - parses a GGUF header.
  *
- * A cursor walks the buffer; every length is held against what is left of the buffer before it is used, and every count against
- * what is left of the file before it sizes anything. Tables grow as entries are read, so memory follows the bytes that are
- * there, not the counts that are claimed. After the walk the tables are sorted: doubles become neighbours, look-ups are binary
- * searches, and tensors whose ranges overlap are found in one pass over their places. */
+ * A cursor walks the buffer; every length is held against what is left of the buffer before it is
+ * used, and every count against what is left of the file before it sizes anything. Tables grow as
+ * entries are read, so memory follows the bytes that are there, not the counts that are claimed.
+ * After the walk the tables are sorted: doubles become neighbours, look-ups are binary searches,
+ * and tensors whose ranges overlap are found in one pass over their places. */
 #include "gguf.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-    KEY_BYTES_MIN = 8 + 4 + 1,              /* name's length, type, smallest value */
+    KEY_BYTES_MIN = 8 + 4 + 1,                /* name's length, type, smallest value */
     TENSOR_BYTES_MIN = 8 + 1 + 4 + 8 + 4 + 8, /* name of a byte, one dimension, type, offset */
-    NAME_BYTES_MAX = 1024, /* of a tensor (the format says 64) */
+    NAME_BYTES_MAX = 1024,                    /* of a tensor (the format says 64) */
     ARRAY_DEPTH_MAX = 4,
     ALIGNMENT_DEFAULT = 32,
     ALIGNMENT_MAX = 1 << 20,
@@ -24,9 +25,10 @@ enum {
 /* Bytes of one element; 0: the type does not exist or its elements have no fixed size. */
 static unsigned element_bytes(uint32_t type)
 {
-    static const unsigned char bytes[] = {[TTI_GGUF_U8] = 1,  [TTI_GGUF_I8] = 1,  [TTI_GGUF_U16] = 2, [TTI_GGUF_I16] = 2,
-                                          [TTI_GGUF_U32] = 4, [TTI_GGUF_I32] = 4, [TTI_GGUF_F32] = 4, [TTI_GGUF_BOOL] = 1,
-                                          [TTI_GGUF_U64] = 8, [TTI_GGUF_I64] = 8, [TTI_GGUF_F64] = 8};
+    static const unsigned char bytes[] = {
+        [TTI_GGUF_U8] = 1,  [TTI_GGUF_I8] = 1,  [TTI_GGUF_U16] = 2, [TTI_GGUF_I16] = 2,
+        [TTI_GGUF_U32] = 4, [TTI_GGUF_I32] = 4, [TTI_GGUF_F32] = 4, [TTI_GGUF_BOOL] = 1,
+        [TTI_GGUF_U64] = 8, [TTI_GGUF_I64] = 8, [TTI_GGUF_F64] = 8};
     return type < sizeof(bytes) ? bytes[type] : 0;
 }
 
@@ -61,8 +63,8 @@ typedef struct cursor {
     bool wants_more;
 } cursor;
 
-/* n more bytes are in the buffer. If not, and the file has them, wants_more is set beside the error. `what` and `name` say
- * whose bytes they are. */
+/* n more bytes are in the buffer. If not, and the file has them, wants_more is set beside the
+ * error. `what` and `name` say whose bytes they are. */
 static tt_status need(cursor *c, uint64_t n, const char *what, tti_gguf_string name)
 {
     if (n <= c->n - c->at) {
@@ -72,12 +74,14 @@ static tt_status need(cursor *c, uint64_t n, const char *what, tti_gguf_string n
         c->wants_more = true;
         return TT_ERR_FILE;
     }
-    return TT_FAIL(TT_ERR_FILE, "%s: is cut short: %s%s%s%s needs %llu bytes at byte %zu, the file has %llu", tti_show_path(c->path),
-                   what, name.n ? " '" : "", name.n ? tti_gguf_show(name).text : "", name.n ? "'" : "", (unsigned long long)n,
-                   c->at, (unsigned long long)c->file_bytes);
+    return TT_FAIL(
+        TT_ERR_FILE, "%s: is cut short: %s%s%s%s needs %llu bytes at byte %zu, the file has %llu",
+        tti_show_path(c->path), what, name.n ? " '" : "", name.n ? tti_gguf_show(name).text : "",
+        name.n ? "'" : "", (unsigned long long)n, c->at, (unsigned long long)c->file_bytes);
 }
 
-static tt_status take(cursor *c, unsigned n, const char *what, tti_gguf_string name, uint64_t *value_out)
+static tt_status take(cursor *c, unsigned n, const char *what, tti_gguf_string name,
+                      uint64_t *value_out)
 {
     /* Running out of the buffer is no fault to trace: the caller comes back. */
     tt_status st = need(c, n, what, name);
@@ -88,7 +92,8 @@ static tt_status take(cursor *c, unsigned n, const char *what, tti_gguf_string n
     return st;
 }
 
-static tt_status take_string(cursor *c, const char *what, tti_gguf_string name, tti_gguf_string *string_out)
+static tt_status take_string(cursor *c, const char *what, tti_gguf_string name,
+                             tti_gguf_string *string_out)
 {
     uint64_t n;
     tt_status st = take(c, 8, what, name, &n);
@@ -102,7 +107,8 @@ static tt_status take_string(cursor *c, const char *what, tti_gguf_string name, 
     return st;
 }
 
-static tt_status skip_array(cursor *c, tti_gguf_string name, int depth, uint64_t *type_out, uint64_t *n_out, size_t *first_out);
+static tt_status skip_array(cursor *c, tti_gguf_string name, int depth, uint64_t *type_out,
+                            uint64_t *n_out, size_t *first_out);
 
 /* Walks over n values of a type. */
 static tt_status skip_values(cursor *c, tti_gguf_string name, uint64_t type, uint64_t n, int depth)
@@ -110,21 +116,26 @@ static tt_status skip_values(cursor *c, tti_gguf_string name, uint64_t type, uin
     unsigned bytes = type <= TTI_GGUF_F64 ? element_bytes((uint32_t)type) : 0;
     tt_status st = TT_OK;
     if (bytes > 0) {
-        TT_CHECK(n <= c->file_bytes / bytes, TT_ERR_FILE, "%s: key '%s' states %llu elements, the file has %llu bytes",
-                 tti_show_path(c->path), tti_gguf_show(name).text, (unsigned long long)n, (unsigned long long)c->file_bytes);
+        TT_CHECK(n <= c->file_bytes / bytes, TT_ERR_FILE,
+                 "%s: key '%s' states %llu elements, the file has %llu bytes",
+                 tti_show_path(c->path), tti_gguf_show(name).text, (unsigned long long)n,
+                 (unsigned long long)c->file_bytes);
         st = need(c, n * bytes, "the value of key", name);
         for (uint64_t i = 0; st == TT_OK && type == TTI_GGUF_BOOL && i < n; i++) {
-            TT_CHECK(c->bytes[c->at + i] <= 1, TT_ERR_FILE, "%s: key '%s' holds a bool of value %u", tti_show_path(c->path),
-                     tti_gguf_show(name).text, c->bytes[c->at + i]);
+            TT_CHECK(c->bytes[c->at + i] <= 1, TT_ERR_FILE, "%s: key '%s' holds a bool of value %u",
+                     tti_show_path(c->path), tti_gguf_show(name).text, c->bytes[c->at + i]);
         }
         c->at += st == TT_OK ? (size_t)(n * bytes) : 0;
         return st;
     }
-    TT_CHECK(type == TTI_GGUF_STRING || type == TTI_GGUF_ARRAY, TT_ERR_FILE, "%s: key '%s' has the unknown type %llu",
-             tti_show_path(c->path), tti_gguf_show(name).text, (unsigned long long)type);
-    /* A string or an array has 8 bytes at least: a count that the file cannot hold is refused before the loop. */
-    TT_CHECK(n <= (c->file_bytes - c->at) / 8, TT_ERR_FILE, "%s: key '%s' states %llu elements, the file has %llu bytes",
-             tti_show_path(c->path), tti_gguf_show(name).text, (unsigned long long)n, (unsigned long long)c->file_bytes);
+    TT_CHECK(type == TTI_GGUF_STRING || type == TTI_GGUF_ARRAY, TT_ERR_FILE,
+             "%s: key '%s' has the unknown type %llu", tti_show_path(c->path),
+             tti_gguf_show(name).text, (unsigned long long)type);
+    /* A string or an array has 8 bytes at least: a count that the file cannot hold is refused
+     * before the loop. */
+    TT_CHECK(n <= (c->file_bytes - c->at) / 8, TT_ERR_FILE,
+             "%s: key '%s' states %llu elements, the file has %llu bytes", tti_show_path(c->path),
+             tti_gguf_show(name).text, (unsigned long long)n, (unsigned long long)c->file_bytes);
     for (uint64_t i = 0; st == TT_OK && i < n; i++) {
         tti_gguf_string text;
         uint64_t inner, count;
@@ -136,10 +147,11 @@ static tt_status skip_values(cursor *c, tti_gguf_string name, uint64_t type, uin
 }
 
 /* Walks over an array; its elements begin at *first_out. */
-static tt_status skip_array(cursor *c, tti_gguf_string name, int depth, uint64_t *type_out, uint64_t *n_out, size_t *first_out)
+static tt_status skip_array(cursor *c, tti_gguf_string name, int depth, uint64_t *type_out,
+                            uint64_t *n_out, size_t *first_out)
 {
-    TT_CHECK(depth < ARRAY_DEPTH_MAX, TT_ERR_FILE, "%s: key '%s' holds arrays more than %d deep", tti_show_path(c->path),
-             tti_gguf_show(name).text, (int)ARRAY_DEPTH_MAX);
+    TT_CHECK(depth < ARRAY_DEPTH_MAX, TT_ERR_FILE, "%s: key '%s' holds arrays more than %d deep",
+             tti_show_path(c->path), tti_gguf_show(name).text, (int)ARRAY_DEPTH_MAX);
     tt_status st = take(c, 4, "the value of key", name, type_out);
     if (st == TT_OK) {
         st = take(c, 8, "the value of key", name, n_out);
@@ -159,7 +171,8 @@ static tt_status read_key(cursor *c, tti_gguf_key *key)
     if (st != TT_OK) {
         return st;
     }
-    TT_CHECK(key->name.n > 0, TT_ERR_FILE, "%s: a key without a name at byte %zu", tti_show_path(c->path), c->at);
+    TT_CHECK(key->name.n > 0, TT_ERR_FILE, "%s: a key without a name at byte %zu",
+             tti_show_path(c->path), c->at);
     size_t first = c->at;
     key->n = 1;
     if (type == TTI_GGUF_ARRAY) {
@@ -189,8 +202,9 @@ static tt_status grow(const char *path, void **table, size_t n, size_t entry_byt
 
 static tt_status read_keys(cursor *c, uint64_t n, tti_gguf *gguf)
 {
-    TT_CHECK(n <= (c->file_bytes - c->at) / KEY_BYTES_MIN, TT_ERR_FILE, "%s: states %llu keys, the file has %llu bytes",
-             tti_show_path(c->path), (unsigned long long)n, (unsigned long long)c->file_bytes);
+    TT_CHECK(n <= (c->file_bytes - c->at) / KEY_BYTES_MIN, TT_ERR_FILE,
+             "%s: states %llu keys, the file has %llu bytes", tti_show_path(c->path),
+             (unsigned long long)n, (unsigned long long)c->file_bytes);
     for (uint64_t i = 0; i < n; i++) {
         TT_TRY(grow(c->path, (void **)&gguf->key, gguf->n_keys, sizeof(*gguf->key)));
         tti_gguf_key *key = &gguf->key[gguf->n_keys];
@@ -204,7 +218,8 @@ static tt_status read_keys(cursor *c, uint64_t n, tti_gguf *gguf)
     return TT_OK;
 }
 
-/* The shape of a tensor and the bytes of its data. With a dimension of 0 it is empty, which is no fault where nothing needs it. */
+/* The shape of a tensor and the bytes of its data. With a dimension of 0 it is empty, which is no
+ * fault where nothing needs it. */
 static tt_status read_shape(cursor *c, tti_gguf_tensor *tensor)
 {
     uint64_t n_dims = 0, dim = 0, type = 0, elements = 1, n_empty = 0;
@@ -213,7 +228,8 @@ static tt_status read_shape(cursor *c, tti_gguf_tensor *tensor)
     if (st != TT_OK) {
         return st;
     }
-    TT_CHECK(n_dims >= 1 && n_dims <= TTI_GGUF_DIMS, TT_ERR_FILE, "%s: tensor '%s' has %llu dimensions (1 to %d are possible)", path,
+    TT_CHECK(n_dims >= 1 && n_dims <= TTI_GGUF_DIMS, TT_ERR_FILE,
+             "%s: tensor '%s' has %llu dimensions (1 to %d are possible)", path,
              tti_gguf_show(tensor->name).text, (unsigned long long)n_dims, (int)TTI_GGUF_DIMS);
     tensor->n_dims = (int)n_dims;
     for (int i = 0; i < TTI_GGUF_DIMS; i++) {
@@ -221,9 +237,11 @@ static tt_status read_shape(cursor *c, tti_gguf_tensor *tensor)
     }
     for (int i = 0; i < tensor->n_dims && st == TT_OK; i++) {
         st = take(c, 8, "the shape of tensor", tensor->name, &dim);
-        /* No block holds more than 256 elements in a byte, so more elements than that cannot be there. */
+        /* No block holds more than 256 elements in a byte, so more elements than that cannot be
+         * there. */
         TT_CHECK(st != TT_OK || dim <= INT64_MAX / elements / 512, TT_ERR_FILE,
-                 "%s: tensor '%s' has the impossible dimension %llu", path, tti_gguf_show(tensor->name).text, (unsigned long long)dim);
+                 "%s: tensor '%s' has the impossible dimension %llu", path,
+                 tti_gguf_show(tensor->name).text, (unsigned long long)dim);
         if (st == TT_OK) {
             tensor->dim[i] = (int64_t)dim;
             elements *= dim > 0 ? dim : 1;
@@ -237,20 +255,25 @@ static tt_status read_shape(cursor *c, tti_gguf_tensor *tensor)
         return st;
     }
     tensor->type = tti_block_type_find((uint32_t)type);
-    TT_CHECK(tensor->type, TT_ERR_UNSUPPORTED, "%s: tensor '%s' has the unknown type %llu", path, tti_gguf_show(tensor->name).text,
-             (unsigned long long)type);
-    TT_CHECK(tensor->dim[0] % tensor->type->elements == 0, TT_ERR_FILE,
-             "%s: tensor '%s' has rows of %lld elements, which is no multiple of the %u of a block of %s", path,
-             tti_gguf_show(tensor->name).text, (long long)tensor->dim[0], (unsigned)tensor->type->elements, tensor->type->dtype.name);
-    tensor->bytes = n_empty > 0 ? 0 : elements / (unsigned)tensor->type->elements * (unsigned)tensor->type->bytes;
+    TT_CHECK(tensor->type, TT_ERR_UNSUPPORTED, "%s: tensor '%s' has the unknown type %llu", path,
+             tti_gguf_show(tensor->name).text, (unsigned long long)type);
+    TT_CHECK(
+        tensor->dim[0] % tensor->type->elements == 0, TT_ERR_FILE,
+        "%s: tensor '%s' has rows of %lld elements, which is no multiple of the %u of a block of %s",
+        path, tti_gguf_show(tensor->name).text, (long long)tensor->dim[0],
+        (unsigned)tensor->type->elements, tensor->type->dtype.name);
+    tensor->bytes =
+        n_empty > 0 ? 0
+                    : elements / (unsigned)tensor->type->elements * (unsigned)tensor->type->bytes;
     return TT_OK;
 }
 
 static tt_status read_tensors(cursor *c, uint64_t n, tti_gguf *gguf)
 {
     static const tti_gguf_string none = {0};
-    TT_CHECK(n <= (c->file_bytes - c->at) / TENSOR_BYTES_MIN, TT_ERR_FILE, "%s: states %llu tensors, the file has %llu bytes",
-             tti_show_path(c->path), (unsigned long long)n, (unsigned long long)c->file_bytes);
+    TT_CHECK(n <= (c->file_bytes - c->at) / TENSOR_BYTES_MIN, TT_ERR_FILE,
+             "%s: states %llu tensors, the file has %llu bytes", tti_show_path(c->path),
+             (unsigned long long)n, (unsigned long long)c->file_bytes);
     for (uint64_t i = 0; i < n; i++) {
         TT_TRY(grow(c->path, (void **)&gguf->tensor, gguf->n_tensors, sizeof(*gguf->tensor)));
         tti_gguf_tensor *tensor = &gguf->tensor[gguf->n_tensors];
@@ -259,9 +282,13 @@ static tt_status read_tensors(cursor *c, uint64_t n, tti_gguf *gguf)
         if (st != TT_OK) {
             return st;
         }
-        TT_CHECK(tensor->name.n > 0 && tensor->name.n <= NAME_BYTES_MAX && !memchr(tensor->name.bytes, 0, tensor->name.n),
-                 TT_ERR_FILE, "%s: the name of tensor %llu ('%s', %zu bytes) is empty, too long or holds a zero byte",
-                 tti_show_path(c->path), (unsigned long long)i, tti_gguf_show(tensor->name).text, tensor->name.n);
+        TT_CHECK(
+            tensor->name.n > 0 && tensor->name.n <= NAME_BYTES_MAX &&
+                !memchr(tensor->name.bytes, 0, tensor->name.n),
+            TT_ERR_FILE,
+            "%s: the name of tensor %llu ('%s', %zu bytes) is empty, too long or holds a zero byte",
+            tti_show_path(c->path), (unsigned long long)i, tti_gguf_show(tensor->name).text,
+            tensor->name.n);
         st = read_shape(c, tensor);
         if (st == TT_OK) {
             st = take(c, 8, "the place of tensor", tensor->name, &tensor->offset);
@@ -299,7 +326,8 @@ static int by_place(const void *a, const void *b)
     if (x->offset != y->offset) {
         return x->offset > y->offset ? 1 : -1;
     }
-    return (x->bytes > y->bytes) - (x->bytes < y->bytes); /* empty ones first: they overlap with none */
+    return (x->bytes > y->bytes) - (x->bytes < y->bytes); /* empty ones first: they overlap with
+                                                           * none */
 }
 
 static tt_status sort_keys(tti_gguf *gguf)
@@ -308,8 +336,9 @@ static tt_status sort_keys(tti_gguf *gguf)
         qsort(gguf->key, gguf->n_keys, sizeof(*gguf->key), by_key);
     }
     for (size_t i = 1; i < gguf->n_keys; i++) {
-        TT_CHECK(compare_names(gguf->key[i - 1].name, gguf->key[i].name) != 0, TT_ERR_FILE, "%s: key '%s' is there twice",
-                 tti_show_path(gguf->path), tti_gguf_show(gguf->key[i].name).text);
+        TT_CHECK(compare_names(gguf->key[i - 1].name, gguf->key[i].name) != 0, TT_ERR_FILE,
+                 "%s: key '%s' is there twice", tti_show_path(gguf->path),
+                 tti_gguf_show(gguf->key[i].name).text);
     }
     return TT_OK;
 }
@@ -319,28 +348,35 @@ static tt_status find_alignment(tti_gguf *gguf)
     const tti_gguf_key *key = tti_gguf_find(gguf, "general.alignment");
     int64_t alignment = ALIGNMENT_DEFAULT;
     if (key) {
-        TT_CHECK(tti_gguf_int(key, 0, &alignment) && !key->is_array && alignment >= 1 && alignment <= ALIGNMENT_MAX &&
-                     (alignment & (alignment - 1)) == 0,
-                 TT_ERR_FILE, "%s: key 'general.alignment' is not a power of two up to %d", tti_show_path(gguf->path), (int)ALIGNMENT_MAX);
+        TT_CHECK(tti_gguf_int(key, 0, &alignment) && !key->is_array && alignment >= 1 &&
+                     alignment <= ALIGNMENT_MAX && (alignment & (alignment - 1)) == 0,
+                 TT_ERR_FILE, "%s: key 'general.alignment' is not a power of two up to %d",
+                 tti_show_path(gguf->path), (int)ALIGNMENT_MAX);
     }
     gguf->alignment = (uint64_t)alignment;
     return TT_OK;
 }
 
-/* Turns offsets into places in the file, checks that each is there and that no two overlap, and sorts by name. */
+/* Turns offsets into places in the file, checks that each is there and that no two overlap, and
+ * sorts by name. */
 static tt_status place_tensors(tti_gguf *gguf, uint64_t header_bytes, uint64_t file_bytes)
 {
     const char *path = tti_show_path(gguf->path);
     gguf->data_offset = (header_bytes + gguf->alignment - 1) / gguf->alignment * gguf->alignment;
     for (size_t i = 0; i < gguf->n_tensors; i++) {
         tti_gguf_tensor *tensor = &gguf->tensor[i];
-        TT_CHECK(tensor->offset % gguf->alignment == 0, TT_ERR_FILE, "%s: tensor '%s' begins at byte %llu of the data, which is no multiple of %llu",
-                 path, tti_gguf_show(tensor->name).text, (unsigned long long)tensor->offset, (unsigned long long)gguf->alignment);
-        TT_CHECK(gguf->data_offset <= file_bytes && tensor->offset <= file_bytes - gguf->data_offset &&
-                     tensor->bytes <= file_bytes - gguf->data_offset - tensor->offset,
-                 TT_ERR_FILE, "%s: is cut short: tensor '%s' (%s) takes %llu bytes at byte %llu of the data, the file has %llu bytes and its data begin at %llu",
-                 path, tti_gguf_show(tensor->name).text, tensor->type->dtype.name, (unsigned long long)tensor->bytes,
-                 (unsigned long long)tensor->offset, (unsigned long long)file_bytes, (unsigned long long)gguf->data_offset);
+        TT_CHECK(tensor->offset % gguf->alignment == 0, TT_ERR_FILE,
+                 "%s: tensor '%s' begins at byte %llu of the data, which is no multiple of %llu",
+                 path, tti_gguf_show(tensor->name).text, (unsigned long long)tensor->offset,
+                 (unsigned long long)gguf->alignment);
+        TT_CHECK(
+            gguf->data_offset <= file_bytes && tensor->offset <= file_bytes - gguf->data_offset &&
+                tensor->bytes <= file_bytes - gguf->data_offset - tensor->offset,
+            TT_ERR_FILE,
+            "%s: is cut short: tensor '%s' (%s) takes %llu bytes at byte %llu of the data, the file has %llu bytes and its data begin at %llu",
+            path, tti_gguf_show(tensor->name).text, tensor->type->dtype.name,
+            (unsigned long long)tensor->bytes, (unsigned long long)tensor->offset,
+            (unsigned long long)file_bytes, (unsigned long long)gguf->data_offset);
         tensor->offset += gguf->data_offset;
     }
     if (gguf->n_tensors > 1) {
@@ -348,15 +384,16 @@ static tt_status place_tensors(tti_gguf *gguf, uint64_t header_bytes, uint64_t f
     }
     for (size_t i = 1; i < gguf->n_tensors; i++) {
         const tti_gguf_tensor *a = &gguf->tensor[i - 1], *b = &gguf->tensor[i];
-        TT_CHECK(a->offset + a->bytes <= b->offset, TT_ERR_FILE, "%s: tensors '%s' and '%s' overlap", path,
-                 tti_gguf_show(a->name).text, tti_gguf_show(b->name).text);
+        TT_CHECK(a->offset + a->bytes <= b->offset, TT_ERR_FILE,
+                 "%s: tensors '%s' and '%s' overlap", path, tti_gguf_show(a->name).text,
+                 tti_gguf_show(b->name).text);
     }
     if (gguf->n_tensors > 1) {
         qsort(gguf->tensor, gguf->n_tensors, sizeof(*gguf->tensor), by_tensor);
     }
     for (size_t i = 1; i < gguf->n_tensors; i++) {
-        TT_CHECK(compare_names(gguf->tensor[i - 1].name, gguf->tensor[i].name) != 0, TT_ERR_FILE, "%s: tensor '%s' is there twice", path,
-                 tti_gguf_show(gguf->tensor[i].name).text);
+        TT_CHECK(compare_names(gguf->tensor[i - 1].name, gguf->tensor[i].name) != 0, TT_ERR_FILE,
+                 "%s: tensor '%s' is there twice", path, tti_gguf_show(gguf->tensor[i].name).text);
     }
     return TT_OK;
 }
@@ -366,8 +403,10 @@ static tt_status place_tensors(tti_gguf *gguf, uint64_t header_bytes, uint64_t f
 static tt_status check_version(const cursor *c, uint64_t version)
 {
     const char *path = tti_show_path(c->path);
-    TT_CHECK((version & 0xffff) != 0, TT_ERR_UNSUPPORTED, "%s: is a big-endian GGUF file, which is not supported", path);
-    TT_CHECK(version == 2 || version == 3, TT_ERR_UNSUPPORTED, "%s: GGUF version %llu is not supported (2 and 3 are)", path,
+    TT_CHECK((version & 0xffff) != 0, TT_ERR_UNSUPPORTED,
+             "%s: is a big-endian GGUF file, which is not supported", path);
+    TT_CHECK(version == 2 || version == 3, TT_ERR_UNSUPPORTED,
+             "%s: GGUF version %llu is not supported (2 and 3 are)", path,
              (unsigned long long)version);
     return TT_OK;
 }
@@ -380,10 +419,10 @@ static tt_status parse(cursor *c, tti_gguf *gguf)
     if (st != TT_OK) {
         return st;
     }
-    TT_CHECK(!tti_file_is_pointer((const char *)c->bytes, c->n), TT_ERR_FILE, "%s: is an unfetched large-file pointer, not the file itself",
-             tti_show_path(c->path));
-    TT_CHECK(memcmp(c->bytes, "GGUF", 4) == 0, TT_ERR_FILE, "%s: is not a GGUF file (it does not begin with 'GGUF')",
-             tti_show_path(c->path));
+    TT_CHECK(!tti_file_is_pointer((const char *)c->bytes, c->n), TT_ERR_FILE,
+             "%s: is an unfetched large-file pointer, not the file itself", tti_show_path(c->path));
+    TT_CHECK(memcmp(c->bytes, "GGUF", 4) == 0, TT_ERR_FILE,
+             "%s: is not a GGUF file (it does not begin with 'GGUF')", tti_show_path(c->path));
     c->at = 4;
     TT_TRY(take(c, 4, "its version", none, &version));
     TT_TRY(check_version(c, version));
@@ -406,7 +445,8 @@ static tt_status parse(cursor *c, tti_gguf *gguf)
     return place_tensors(gguf, c->at, c->file_bytes);
 }
 
-tt_status tti_gguf_parse(const char *path, const void *bytes, size_t n, uint64_t file_bytes, tti_gguf *gguf_out, bool *short_out)
+tt_status tti_gguf_parse(const char *path, const void *bytes, size_t n, uint64_t file_bytes,
+                         tti_gguf *gguf_out, bool *short_out)
 {
     TT_ASSERT(n <= file_bytes);
     cursor c = {.path = path, .bytes = bytes, .n = n, .file_bytes = file_bytes};
@@ -432,16 +472,19 @@ tt_status tti_gguf_read(const tti_file *file, tti_gguf_header *header_out)
 {
     tti_gguf_header header = {0};
     bool is_short = true;
-    /* Headers are small beside the data, but nobody says how small: read more until it is all there. */
+    /* Headers are small beside the data, but nobody says how small: read more until it is all
+     * there. */
     for (uint64_t n = FIRST_READ_BYTES; is_short; n *= 4) {
-        TT_CHECK(n <= HEADER_BYTES_MAX, TT_ERR_FILE, "%s: its header is above the limit of %d bytes", tti_show_path(file->path),
+        TT_CHECK(n <= HEADER_BYTES_MAX, TT_ERR_FILE,
+                 "%s: its header is above the limit of %d bytes", tti_show_path(file->path),
                  (int)HEADER_BYTES_MAX);
         size_t take_bytes = (size_t)(n < file->bytes ? n : file->bytes);
         void *buffer = malloc(take_bytes + 1);
         TT_CHECK(buffer, TT_ERR_NOMEM, "%s: no memory for its header", tti_show_path(file->path));
         tt_status st = tti_file_read(file, 0, buffer, take_bytes);
         if (st == TT_OK) {
-            st = tti_gguf_parse(file->path, buffer, take_bytes, file->bytes, &header.gguf, &is_short);
+            st = tti_gguf_parse(file->path, buffer, take_bytes, file->bytes, &header.gguf,
+                                &is_short);
         }
         if (st != TT_OK || is_short) {
             free(buffer);
@@ -472,17 +515,21 @@ const tti_gguf_key *tti_gguf_find(const tti_gguf *gguf, const char *name)
 const tti_gguf_tensor *tti_gguf_find_tensor(const tti_gguf *gguf, const char *name)
 {
     const tti_gguf_tensor wanted = {.name = {name, strlen(name)}};
-    return gguf->n_tensors ? bsearch(&wanted, gguf->tensor, gguf->n_tensors, sizeof(wanted), by_tensor) : NULL;
+    return gguf->n_tensors
+               ? bsearch(&wanted, gguf->tensor, gguf->n_tensors, sizeof(wanted), by_tensor)
+               : NULL;
 }
 
 bool tti_gguf_int(const tti_gguf_key *key, uint64_t i, int64_t *value_out)
 {
     unsigned bytes = element_bytes(key->type);
-    if (bytes == 0 || key->type == TTI_GGUF_BOOL || key->type == TTI_GGUF_F32 || key->type == TTI_GGUF_F64) {
+    if (bytes == 0 || key->type == TTI_GGUF_BOOL || key->type == TTI_GGUF_F32 ||
+        key->type == TTI_GGUF_F64) {
         return false;
     }
     uint64_t value = load_le(key->bytes + i * bytes, bytes);
-    bool is_signed = key->type == TTI_GGUF_I8 || key->type == TTI_GGUF_I16 || key->type == TTI_GGUF_I32 || key->type == TTI_GGUF_I64;
+    bool is_signed = key->type == TTI_GGUF_I8 || key->type == TTI_GGUF_I16 ||
+                     key->type == TTI_GGUF_I32 || key->type == TTI_GGUF_I64;
     if (is_signed && bytes < 8 && value >> (8 * bytes - 1)) {
         *value_out = (int64_t)value - ((int64_t)1 << (8 * bytes));
         return true;

@@ -1,8 +1,10 @@
-/* gguf_config.c - from GGUF's metadata keys to the configuration object that the families of arch_*.c read.
+/* gguf_config.c - from GGUF's metadata keys to the configuration object that the families of
+ * arch_*.c read.
  *
- * Each architecture string is a row: which family it is, which of GGUF's keys become which of the family's, and a function for
- * what is not one to one. Then nothing is described twice: defaults, limits and refusals are the family's own.
- * Where GGUF has no key, its loaders have a constant: the rows state it (put_*).
+ * Each architecture string is a row: which family it is, which of GGUF's keys become which of the
+ * family's, and a function for what is not one to one. Then nothing is described twice: defaults,
+ * limits and refusals are the family's own. Where GGUF has no key, its loaders have a constant: the
+ * rows state it (put_*).
  * Source: the keys of the GGUF specification and of llama.cpp's loaders and converter. */
 #include "gguf_translation.h"
 #include <math.h>
@@ -10,7 +12,8 @@
 #include <string.h>
 #include "tutti/log.h"
 
-/* Keys that tti_gguf_int_or is asked for. A wrong type is refused before, so that it never passes for absence. */
+/* Keys that tti_gguf_int_or is asked for. A wrong type is refused before, so that it never passes
+ * for absence. */
 static tt_status check_types(const tti_translation *t)
 {
     static const char *const suffixes[] = {"attention.head_count",
@@ -243,8 +246,8 @@ static tt_status finish_llama(tti_translation *t)
     return TT_OK;
 }
 
-/* Widths and ranks of latent attention. Newer files state the widths of the absorbed form as key_length and value_length, and the
- * heads' own under _mla. */
+/* Widths and ranks of latent attention. Newer files state the widths of the absorbed form as
+ * key_length and value_length, and the heads' own under _mla. */
 static tt_status put_latent(tti_translation *t)
 {
     bool found;
@@ -272,9 +275,9 @@ static tt_status put_latent(tti_translation *t)
     return TT_OK;
 }
 
-/* Files from before the key expert_group_count hold models with groups (V3, R1: 8, of which 4 are kept) and without (Moonlight,
- * Kimi-K2); of V2's kin, the one of 160 experts has 8, of which 3 are kept. llama.cpp reads an absent key as no groups, and tells none
- * from the other. */
+/* Files from before the key expert_group_count hold models with groups (V3, R1: 8, of which 4 are
+ * kept) and without (Moonlight, Kimi-K2); of V2's kin, the one of 160 experts has 8, of which 3 are
+ * kept. llama.cpp reads an absent key as no groups, and tells none from the other. */
 static void warn_of_groups(const tti_translation *t, bool v3)
 {
     enum { EXPERTS_OF_GROUPED_V2 = 160 };
@@ -327,7 +330,8 @@ static int64_t n_layers(const tti_translation *t)
     return tti_gguf_int_or(t, "block_count", 0) - tti_gguf_int_or(t, "nextn_predict_layers", 0);
 }
 
-/* Puts an array, to which `add` adds what it has for each layer, if anything; it returns not 0 if memory is short. */
+/* Puts an array, to which `add` adds what it has for each layer, if anything; it returns not 0 if
+ * memory is short. */
 static tt_status put_per_layer(const tti_translation *t, const char *key, const void *arg,
                                int (*add)(const tti_translation *t, const void *arg, int64_t layer,
                                           json_t *array))
@@ -395,7 +399,8 @@ static tt_status finish_phimoe(tti_translation *t)
     TT_TRY(tti_gguf_put_bool(t, "attention_bias",
                              tti_gguf_has_tensor(t, "blk.0.attn_q.bias") ||
                                  tti_gguf_has_tensor(t, "blk.0.attn_qkv.bias")));
-    /* Both multipliers of the cosines and sines are equal in the released model, and the file has one. */
+    /* Both multipliers of the cosines and sines are equal in the released model, and the file has
+     * one. */
     const json_t *factor =
         json_object_get(json_object_get(t->config, "rope_scaling"), "attention_factor");
     if (factor) {
@@ -459,7 +464,8 @@ static tt_status finish_ernie(tti_translation *t)
     return check_gating(t, GATING_SOFTMAX);
 }
 
-/* Three layers attend in chunks with a rotary embedding, each fourth to all without. A window of 0 says that all attend to all. */
+/* Three layers attend in chunks with a rotary embedding, each fourth to all without. A window of 0
+ * says that all attend to all. */
 static tt_status finish_llama4(tti_translation *t)
 {
     enum { CHUNK = 8192, PERIOD = 4, EXPERTS_WITHOUT_QK_NORM = 128 };
@@ -501,7 +507,8 @@ static tt_status finish_qwen3next(tti_translation *t)
     TT_CHECK(key->is_array && key->type == TTI_GGUF_BOOL && n > 0 && key->n >= (uint64_t)n,
              TT_ERR_FILE, "%s: key '%s' is not an array of a bool for each layer",
              tti_show_path(t->path), name);
-    return put_per_layer(t, "layer_types", &(layer_kinds){.kind = kinds, .is_first = key->bytes}, add_kind);
+    return put_per_layer(t, "layer_types", &(layer_kinds){.kind = kinds, .is_first = key->bytes},
+                         add_kind);
 }
 
 #define EXPERTS(key)                                                                               \

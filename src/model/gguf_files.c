@@ -1,7 +1,8 @@
 /* gguf_files.c - which GGUF files make a model, and the table of all tensors in them.
  *
- * A model is one file, or parts called NAME-00001-of-0000N.gguf and so on, each with a header of its own. The first part has the
- * metadata; all say how many parts and tensors there are, which is checked. */
+ * A model is one file, or parts called NAME-00001-of-0000N.gguf and so on, each with a header of
+ * its own. The first part has the metadata; all say how many parts and tensors there are, which is
+ * checked. */
 #include "gguf_model.h"
 #include <dirent.h>
 #include <errno.h>
@@ -52,7 +53,8 @@ static bool parse_split(const char *path, size_t *n_prefix_out, int *no_out, int
     return *no_out >= 1 && *count_out >= *no_out;
 }
 
-/* The path of part `no` of the model that `path` is a part of; a copy of path if it is not split. NULL: no memory. */
+/* The path of part `no` of the model that `path` is a part of; a copy of path if it is not split.
+ * NULL: no memory. */
 static char *part_path(const char *path, int no)
 {
     size_t n_prefix;
@@ -186,8 +188,8 @@ static tt_status open_file(const char *path, tti_file *file_out)
     return st;
 }
 
-/* Adds the tensors of one part. Experts lie as planes; any other tensor of three dimensions is a matrix per head, one below the
- * other. */
+/* Adds the tensors of one part. Experts lie as planes; any other tensor of three dimensions is a
+ * matrix per head, one below the other. */
 static tt_status add_tensors(const tti_gguf *gguf, int file_id, tti_table *table)
 {
     for (size_t i = 0; i < gguf->n_tensors; i++) {

@@ -1,4 +1,5 @@
-/* gguf_keys.c - reading one architecture's metadata keys, and writing the configuration that they become. */
+/* gguf_keys.c - reading one architecture's metadata keys, and writing the configuration that they
+ * become. */
 #include "gguf_translation.h"
 #include <math.h>
 #include <string.h>

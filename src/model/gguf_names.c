@@ -1,8 +1,10 @@
 /* gguf_names.c - what GGUF files call the tensors, and which parts of them the roles are.
  *
- * One table serves all architectures: their names never differ for one meaning, only which of them a file has. So a family of
- * Hugging Face's names becomes one of GGUF's by exchanging its table of names and its views.
- * Source: the tensor names of the GGUF specification and of llama.cpp's loaders (llama-arch.cpp). */
+ * One table serves all architectures: their names never differ for one meaning, only which of them
+ * a file has. So a family of Hugging Face's names becomes one of GGUF's by exchanging its table of
+ * names and its views.
+ * Source: the tensor names of the GGUF specification and of llama.cpp's loaders
+ * (llama-arch.cpp). */
 #include "gguf_model.h"
 
 #define BLK "blk.%L."

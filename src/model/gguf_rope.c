@@ -1,9 +1,11 @@
-/* gguf_rope.c - the rotary embedding of a GGUF file: keys rope.scaling.* and tensors of divisors become "rope_scaling".
+/* gguf_rope.c - the rotary embedding of a GGUF file: keys rope.scaling.* and tensors of divisors
+ * become "rope_scaling".
  *
- * The tensors rule over the keys, as in the format's own loaders: rope_freqs of Llama-3 has one divisor for each frequency whatever
- * the length, rope_factors_short and _long ("longrope") two lists of which the context's length chooses.
- * Source: the keys of the GGUF specification and of llama.cpp's loaders and converter (llama-arch.cpp, convert_hf_to_gguf.py); what the
- * factors mean, of its llama-context.cpp. */
+ * The tensors rule over the keys, as in the format's own loaders: rope_freqs of Llama-3 has one
+ * divisor for each frequency whatever the length, rope_factors_short and _long ("longrope") two
+ * lists of which the context's length chooses.
+ * Source: the keys of the GGUF specification and of llama.cpp's loaders and converter
+ * (llama-arch.cpp, convert_hf_to_gguf.py); what the factors mean, of its llama-context.cpp. */
 #include "gguf_translation.h"
 #include <math.h>
 #include <stdlib.h>
@@ -44,7 +46,8 @@ static tt_status read_factors(const tti_translation *t, const char *name, json_t
     return TT_OK;
 }
 
-/* Divisors of each frequency, for short and for long contexts: "longrope". rope_freqs has one list for both. */
+/* Divisors of each frequency, for short and for long contexts: "longrope". rope_freqs has one list
+ * for both. */
 static tt_status put_divisors(const tti_translation *t, const char *short_name,
                               const char *long_name, json_t *scaling)
 {
@@ -57,8 +60,8 @@ static tt_status put_divisors(const tti_translation *t, const char *short_name,
     int64_t context = tti_gguf_int_or(t, "context_length", 1),
             original = same ? context
                             : tti_gguf_int_or(t, "rope.scaling.original_context_length", context);
-    failed |= json_object_set_new(scaling, "attention_factor",
-                                  json_real(1)); /* put_scale() has it */
+    failed |=
+        json_object_set_new(scaling, "attention_factor", json_real(1)); /* put_scale() has it */
     failed |=
         json_object_set_new(scaling, "original_max_position_embeddings", json_integer(original));
     failed |= json_object_set_new(scaling, "rope_type", json_string("longrope"));
@@ -66,26 +69,30 @@ static tt_status put_divisors(const tti_translation *t, const char *short_name,
     return TT_OK;
 }
 
-/* YaRN's factor of sine and cosine follows from the stretch alone. yarn_attn_factor is the converter's copy of attention_factor, or of
- * attn_factor, which means the inverse in some files; llama.cpp ignores both, so a value that says otherwise is no more than reported. */
+/* YaRN's factor of sine and cosine follows from the stretch alone. yarn_attn_factor is the
+ * converter's copy of attention_factor, or of attn_factor, which means the inverse in some files;
+ * llama.cpp ignores both, so a value that says otherwise is no more than reported. */
 static tt_status check_yarn_factor(const tti_translation *t, double stretch)
 {
     static const double TOLERANCE = 1e-6; /* it was rounded to f32 */
     char name[TTI_GGUF_KEY_BYTES];
     bool found;
-    bool latent = tti_gguf_find_suffix(t, "rope.scaling.yarn_log_multiplier", name) != NULL; /* it is in the softmax scale */
+    /* it is in the softmax scale */
+    bool latent = tti_gguf_find_suffix(t, "rope.scaling.yarn_log_multiplier", name) != NULL;
     double stated = 1, mscale = stretch > 1 && !latent ? 1 + 0.1 * log(stretch) : 1;
     TT_TRY(tti_gguf_get_real(t, "rope.scaling.yarn_attn_factor", &stated, &found));
     if (found && fabs(stated - mscale) > TOLERANCE * mscale) {
         (void)tti_gguf_find_suffix(t, "rope.scaling.yarn_attn_factor", name);
-        tt_log(TT_LOG_WARN,
-               "%s: key '%s' is %g and ignored: yarn by a factor of %g scales sine and cosine by %g",
-               tti_show_path(t->path), name, stated, stretch, mscale);
+        tt_log(
+            TT_LOG_WARN,
+            "%s: key '%s' is %g and ignored: yarn by a factor of %g scales sine and cosine by %g",
+            tti_show_path(t->path), name, stated, stretch, mscale);
     }
     return TT_OK;
 }
 
-/* rope.scaling.attn_factor: multiplies sine and cosine whatever the type. A latent attention's softmax scale would change with it. */
+/* rope.scaling.attn_factor: multiplies sine and cosine whatever the type. A latent attention's
+ * softmax scale would change with it. */
 static tt_status put_scale(const tti_translation *t)
 {
     char name[TTI_GGUF_KEY_BYTES];
@@ -97,8 +104,9 @@ static tt_status put_scale(const tti_translation *t)
         return TT_OK;
     }
     (void)tti_gguf_find_suffix(t, "rope.scaling.attn_factor", name);
-    TT_CHECK(scale >= MIN_SCALE && scale <= MAX_SCALE, TT_ERR_FILE, "%s: key '%s' is %g, outside [%g, %g]",
-             tti_show_path(t->path), name, scale, MIN_SCALE, MAX_SCALE);
+    TT_CHECK(scale >= MIN_SCALE && scale <= MAX_SCALE, TT_ERR_FILE,
+             "%s: key '%s' is %g, outside [%g, %g]", tti_show_path(t->path), name, scale, MIN_SCALE,
+             MAX_SCALE);
     TT_CHECK(!tti_gguf_int_or(t, "attention.kv_lora_rank", 0), TT_ERR_UNSUPPORTED,
              "%s: key '%s' is %g, which is not supported for this architecture (1 is)",
              tti_show_path(t->path), name, scale);
@@ -128,7 +136,8 @@ static tt_status put_factors(const tti_translation *t, const char *type, json_t 
             continue;
         }
         if (strcmp(rows[i].key, "mscale_all_dim") == 0) {
-            /* 0.1 times it, as f32: cut the digits that the f32 adds. mscale is equal in all models that state it. */
+            /* 0.1 times it, as f32: cut the digits that the f32 adds. mscale is equal in all models
+             * that state it. */
             value = round(value * 10 * 1e6) / 1e6;
             failed |= json_object_set_new(scaling, "mscale", json_real(value));
         }

@@ -1,4 +1,5 @@
-/* gguf_tokenizer.c - the tokenizer keys of a GGUF file as the plain arrays that tokenizer_gguf.h asks for. */
+/* gguf_tokenizer.c - the tokenizer keys of a GGUF file as the plain arrays that tokenizer_gguf.h
+ * asks for. */
 #include "gguf_model.h"
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +8,8 @@
 
 static tt_status wrong(const tti_gguf *gguf, const tti_gguf_key *key, const char *want)
 {
-    return TT_FAIL(TT_ERR_FILE, "%s: key '%s' is not %s", tti_show_path(gguf->path), tti_gguf_show(key->name).text, want);
+    return TT_FAIL(TT_ERR_FILE, "%s: key '%s' is not %s", tti_show_path(gguf->path),
+                   tti_gguf_show(key->name).text, want);
 }
 
 static tt_status get_text(const tti_gguf *gguf, const char *name, tti_gguf_string *text)
@@ -30,17 +32,21 @@ static tt_status get_flag(const tti_gguf *gguf, const char *name, tti_gguf_flag 
 static tt_status get_id(const tti_gguf *gguf, const char *name, int64_t *id)
 {
     const tti_gguf_key *key = tti_gguf_find(gguf, name);
-    return !key || (!key->is_array && tti_gguf_int(key, 0, id)) ? TT_OK : wrong(gguf, key, "a whole number");
+    return !key || (!key->is_array && tti_gguf_int(key, 0, id))
+               ? TT_OK
+               : wrong(gguf, key, "a whole number");
 }
 
 /* An array of strings; *strings_out is the caller's. */
-static tt_status get_texts(const tti_gguf *gguf, const char *name, const tti_gguf_string **strings_out, size_t *n_out)
+static tt_status get_texts(const tti_gguf *gguf, const char *name,
+                           const tti_gguf_string **strings_out, size_t *n_out)
 {
     const tti_gguf_key *key = tti_gguf_find(gguf, name);
     if (!key) {
         return TT_OK;
     }
-    tti_gguf_string *strings = malloc((size_t)key->n * sizeof(*strings) + 1); /* key->n strings are in the buffer */
+    /* key->n strings are in the buffer */
+    tti_gguf_string *strings = malloc((size_t)key->n * sizeof(*strings) + 1);
     TT_CHECK(strings, TT_ERR_NOMEM, "%s: no memory for '%s'", tti_show_path(gguf->path), name);
     if (!tti_gguf_texts(key, strings)) {
         free(strings);
@@ -51,14 +57,17 @@ static tt_status get_texts(const tti_gguf *gguf, const char *name, const tti_ggu
     return TT_OK;
 }
 
-/* An array of numbers, one for each token, as n values of `bytes` made by `put`. NULL where the file has none. */
-static tt_status get_numbers(const tti_gguf *gguf, const char *name, size_t n, bool real, void **numbers_out)
+/* An array of numbers, one for each token, as n values of `bytes` made by `put`. NULL where the
+ * file has none. */
+static tt_status get_numbers(const tti_gguf *gguf, const char *name, size_t n, bool real,
+                             void **numbers_out)
 {
     const tti_gguf_key *key = tti_gguf_find(gguf, name);
     if (!key) {
         return TT_OK;
     }
-    TT_CHECK(key->is_array && key->n == n, TT_ERR_FILE, "%s: key '%s' is not an array of one number for each of the %zu tokens",
+    TT_CHECK(key->is_array && key->n == n, TT_ERR_FILE,
+             "%s: key '%s' is not an array of one number for each of the %zu tokens",
              tti_show_path(gguf->path), name, n);
     _Static_assert(sizeof(float) == sizeof(int32_t), "one size serves both");
     void *numbers = malloc(n * sizeof(float) + 1);

@@ -1,5 +1,6 @@
-/* hash.c - one number that tells apart models that compute something else or lie elsewhere, so that ranks can check that all opened
- * the same. Every field of tt_arch counts; a field that is added there belongs in the list here (tests/unit/test_roles.c changes many, one at a time). */
+/* hash.c - one number that tells apart models that compute something else or lie elsewhere, so that
+ * ranks can check that all opened the same. Every field of tt_arch counts; a field that is added
+ * there belongs in the list here (tests/unit/test_roles.c changes many, one at a time). */
 #include "model_internal.h"
 #include <string.h>
 #include "tutti/hash.h"
@@ -84,12 +85,23 @@ static void mix_integers(uint64_t *hash, const tt_arch *a)
 
 static void mix_reals(uint64_t *hash, const tt_arch *a)
 {
-    const float values[] = {a->norm_eps,          a->embedding_scale,       a->residual_scale,
-                            a->logit_divisor,     a->query_scale,           a->query_floor,
-                            a->clip_qkv,          a->mla_norm_eps,          a->softmax_scale,
-                            a->activation_limit,  a->activation_alpha,      a->router.normalise_eps,
-                            a->router.scale,      a->router.normalise_floor, a->router.jitter,
-                            a->rope.attention_factor, a->rope.long_attention_factor};
+    const float values[] = {a->norm_eps,
+                            a->embedding_scale,
+                            a->residual_scale,
+                            a->logit_divisor,
+                            a->query_scale,
+                            a->query_floor,
+                            a->clip_qkv,
+                            a->mla_norm_eps,
+                            a->softmax_scale,
+                            a->activation_limit,
+                            a->activation_alpha,
+                            a->router.normalise_eps,
+                            a->router.scale,
+                            a->router.normalise_floor,
+                            a->router.jitter,
+                            a->rope.attention_factor,
+                            a->rope.long_attention_factor};
     for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
         mix_float(hash, values[i]);
     }
@@ -99,7 +111,7 @@ static void mix_reals(uint64_t *hash, const tt_arch *a)
 
 static void mix_layer(uint64_t *hash, const tt_layer *layer)
 {
-    const int64_t values[] = {layer->is_moe, layer->mixer,         layer->rope,  layer->qk_norm,
+    const int64_t values[] = {layer->is_moe,        layer->mixer,  layer->rope, layer->qk_norm,
                               layer->scale_queries, layer->window, layer->chunk};
     for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
         mix(hash, (uint64_t)values[i]);

@@ -1,10 +1,12 @@
 /* load.c - reads rows of checkpoint tensors and packs them.
  *
- * A tensor is walked in pieces of some MiB. A piece is fetched by this rank alone, or by one of the ranks of a node for all of them (the relay);
- * then all threads of the compute stream take units of it in turn (a panel's rows, or all rows of a transposed part), unpack them
- * into a few hundred KiB of their own, convert them if they must change, and pack them. Ranks want other rows, so a unit may begin in one
- * piece and end in a later one: it is gathered in memory of its own until it is whole. So nothing but the packed form is ever whole in memory.
- * A row's result does not depend on the piece or the unit that it came with: any split of rows over ranks gives the same bits. */
+ * A tensor is walked in pieces of some MiB. A piece is fetched by this rank alone, or by one of the
+ * ranks of a node for all of them (the relay); then all threads of the compute stream take units of
+ * it in turn (a panel's rows, or all rows of a transposed part), unpack them into a few hundred KiB
+ * of their own, convert them if they must change, and pack them. Ranks want other rows, so a unit
+ * may begin in one piece and end in a later one: it is gathered in memory of its own until it is
+ * whole. So nothing but the packed form is ever whole in memory. A row's result does not depend on
+ * the piece or the unit that it came with: any split of rows over ranks gives the same bits. */
 #include "tutti/load.h"
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +21,8 @@ enum {
 
 /* ---- formats ---- */
 
-ttk_format tt_load_format_transposed(tt_weight_format weights, const tt_tensor *tensor, int64_t row, int64_t n_rows)
+ttk_format tt_load_format_transposed(tt_weight_format weights, const tt_tensor *tensor, int64_t row,
+                                     int64_t n_rows)
 {
     const ttk_format *f = &tensor->format;
     ttk_format format = tt_load_format(weights, tensor);
@@ -31,7 +34,8 @@ ttk_format tt_load_format_transposed(tt_weight_format weights, const tt_tensor *
     }
     const tti_source *s = tensor->source;
     bool shares = s->scheme == TTI_SCHEME_QUANT || s->scheme == TTI_SCHEME_PANELS;
-    int64_t left = 0, block = shares ? s->scale_rows : 1, at = (tti_source_row(s, row, &left) + s->scale_first) % block;
+    int64_t left = 0, block = shares ? s->scale_rows : 1,
+            at = (tti_source_row(s, row, &left) + s->scale_first) % block;
     bool one = at + n_rows <= block, borders = at == 0 && block % 2 == 0;
     if (f->shift != TTK_SHIFT_NONE || f->super > 0 || left < n_rows || !(one || borders)) {
         return (ttk_format){.code = TTK_F32};
@@ -46,15 +50,18 @@ ttk_format tt_load_format_transposed(tt_weight_format weights, const tt_tensor *
 typedef struct walk {
     tt_load_params *params;
     const tt_tensor *tensor;
-    const tt_load_target *target; /* ascending, rows do not overlap: so at most one unit is cut by a piece's border */
+    const tt_load_target *target; /* ascending, rows do not overlap: so at most one unit is cut
+                                   * by a piece's border */
     int n_targets;
     const ttk_unpacked *all;
     tti_raw raw;           /* the piece at hand */
-    unsigned char *memory; /* memory[n_threads * memory_bytes], then of a unit that is not whole yet: carry[unpacked_bytes] */
+    unsigned char *memory; /* memory[n_threads * memory_bytes], then of a unit that is not whole
+                            * yet: carry[unpacked_bytes] */
     unsigned char *carry;
-    size_t memory_bytes, unpacked_bytes; /* of the largest unit: with what it is converted into, and unpacked only */
-    int64_t done, n_rows;  /* rows walked, of how many */
-    uint64_t bytes;        /* that all of it will be packed as */
+    size_t memory_bytes, unpacked_bytes; /* of the largest unit: with what it is converted into,
+                                          * and unpacked only */
+    int64_t done, n_rows;                /* rows walked, of how many */
+    uint64_t bytes;                      /* that all of it will be packed as */
 } walk;
 
 static void run_all(const tt_load_params *params, tt_task_fn *fn, void *arg)
@@ -112,7 +119,8 @@ static void count_read(tt_load_params *params, uint64_t bytes)
 static void tell_progress(const tt_load_params *params, uint64_t more)
 {
     if (params->progress) {
-        params->progress(params->progress_arg, params->packed_bytes + params->borrowed_bytes + more);
+        params->progress(params->progress_arg,
+                         params->packed_bytes + params->borrowed_bytes + more);
     }
 }
 
@@ -128,7 +136,8 @@ static tt_status fetch(tt_load_params *params, const tti_raw *raw)
 /* True if panels that lie in the file packed are what the target wants. */
 static bool is_kept(const tt_tensor *tensor, const tt_load_target *t)
 {
-    return tensor->source->scheme == TTI_SCHEME_PANELS && !t->transposed && tti_same_format(&t->linear->format, &tensor->format);
+    return tensor->source->scheme == TTI_SCHEME_PANELS && !t->transposed &&
+           tti_same_format(&t->linear->format, &tensor->format);
 }
 
 static int64_t unit_rows(const tt_load_target *t)
@@ -136,8 +145,10 @@ static int64_t unit_rows(const tt_load_target *t)
     return t->transposed ? t->n_rows : TTK_PANEL;
 }
 
-/* The elements of rows[n][K] as they may be packed plainly: as they are, or as floats in f32[n][K]. */
-static const void *plain_elements(const ttk_format *from, const ttk_unpacked *rows, int64_t n, int64_t K, float *f32, ttk_dtype *type_out)
+/* The elements of rows[n][K] as they may be packed plainly: as they are, or as floats in
+ * f32[n][K]. */
+static const void *plain_elements(const ttk_format *from, const ttk_unpacked *rows, int64_t n,
+                                  int64_t K, float *f32, ttk_dtype *type_out)
 {
     *type_out = from->code;
     if (ttk_format_is_plain(from)) {
@@ -149,10 +160,12 @@ static const void *plain_elements(const ttk_format *from, const ttk_unpacked *ro
 }
 
 /* Packs n rows (one panel at most) of format `from` at `panel`. */
-static void pack_rows(const ttk_format *to, void *panel, const ttk_format *from, const ttk_unpacked *rows, int64_t n, int64_t K, void *f32)
+static void pack_rows(const ttk_format *to, void *panel, const ttk_format *from,
+                      const ttk_unpacked *rows, int64_t n, int64_t K, void *f32)
 {
     if (!ttk_format_is_plain(to)) {
-        ttk_unpacked out = tti_same_format(to, from) ? *rows : tti_requantize(to, from, rows, n, K, f32);
+        ttk_unpacked out =
+            tti_same_format(to, from) ? *rows : tti_requantize(to, from, rows, n, K, f32);
         ttk.pack_quant(panel, to, &out, n, K, 0, 1);
         return;
     }
@@ -161,24 +174,31 @@ static void pack_rows(const ttk_format *to, void *panel, const ttk_format *from,
     ttk.pack(panel, to->code, src, type, K, 1, n, K, 0, 1);
 }
 
-/* Rows of a tensor become columns: to[n][k] = from[k][n], codes and scales; the group of `format` is of rows. */
-static void turn(const ttk_format *from, const ttk_unpacked *rows, int64_t n_rows, int64_t cols, const ttk_format *to, const ttk_unpacked *out)
+/* Rows of a tensor become columns: to[n][k] = from[k][n], codes and scales; the group of `format`
+ * is of rows. */
+static void turn(const ttk_format *from, const ttk_unpacked *rows, int64_t n_rows, int64_t cols,
+                 const ttk_format *to, const ttk_unpacked *out)
 {
-    int64_t from_groups = (cols + from->group - 1) / from->group, to_groups = (n_rows + to->group - 1) / to->group;
+    int64_t from_groups = (cols + from->group - 1) / from->group,
+            to_groups = (n_rows + to->group - 1) / to->group;
     size_t scale = ttk_dtype_bytes(from->scale);
     for (int64_t n = 0; n < cols; n++) {
         for (int64_t k = 0; k < n_rows; k++) {
-            ((unsigned char *)out->code)[n * n_rows + k] = ((const unsigned char *)rows->code)[k * cols + n];
+            ((unsigned char *)out->code)[n * n_rows + k] =
+                ((const unsigned char *)rows->code)[k * cols + n];
         }
         for (int64_t g = 0; g < to_groups; g++) {
             memcpy((unsigned char *)out->scale + (size_t)(n * to_groups + g) * scale,
-                   (const unsigned char *)rows->scale + (size_t)(g * to->group * from_groups + n / from->group) * scale, scale);
+                   (const unsigned char *)rows->scale +
+                       (size_t)(g * to->group * from_groups + n / from->group) * scale,
+                   scale);
         }
     }
 }
 
 /* Packs all rows of a transposed target. work: what they are turned or converted into. */
-static void pack_turned(const tt_linear *linear, const ttk_format *from, const ttk_unpacked *rows, void *work)
+static void pack_turned(const tt_linear *linear, const ttk_format *from, const ttk_unpacked *rows,
+                        void *work)
 {
     const ttk_format *to = &linear->format;
     int64_t n_rows = linear->K, cols = linear->N, n_panels = tt_linear_n_panels(linear);
@@ -194,19 +214,22 @@ static void pack_turned(const tt_linear *linear, const ttk_format *from, const t
 }
 
 /* Packs unit u of a target from its n rows. */
-static void pack_unit(const walk *w, const tt_load_target *t, int64_t u, const ttk_unpacked *rows, int64_t n, void *work)
+static void pack_unit(const walk *w, const tt_load_target *t, int64_t u, const ttk_unpacked *rows,
+                      int64_t n, void *work)
 {
     const ttk_format *from = &w->tensor->format;
     if (t->transposed) {
         pack_turned(t->linear, from, rows, work);
         return;
     }
-    unsigned char *panel = (unsigned char *)t->linear->panels + (size_t)u * ttk_panel_bytes(&t->linear->format, w->tensor->cols);
+    unsigned char *panel = (unsigned char *)t->linear->panels +
+                           (size_t)u * ttk_panel_bytes(&t->linear->format, w->tensor->cols);
     pack_rows(&t->linear->format, panel, from, rows, n, w->tensor->cols, work);
 }
 
 /* Bytes of the largest unit unpacked, and of what it is converted into. */
-static void size_unit(const tt_load_target *t, const tt_tensor *tensor, size_t *unpacked, size_t *work)
+static void size_unit(const tt_load_target *t, const tt_tensor *tensor, size_t *unpacked,
+                      size_t *work)
 {
     const ttk_format *from = &tensor->format, *to = &t->linear->format;
     int64_t n = unit_rows(t), K = tensor->cols;
@@ -214,7 +237,9 @@ static void size_unit(const tt_load_target *t, const tt_tensor *tensor, size_t *
     if (!t->transposed && !ttk_format_is_plain(to) && !tti_same_format(to, from)) {
         w = tti_requantize_bytes(to, n, K);
     } else if (!ttk_format_is_plain(from) || t->transposed) {
-        w = tti_round_to_line(t->transposed && !ttk_format_is_plain(to) ? ttk_unpacked_bytes(to, K, n) : (size_t)(n * K) * sizeof(float));
+        w = tti_round_to_line(t->transposed && !ttk_format_is_plain(to)
+                                  ? ttk_unpacked_bytes(to, K, n)
+                                  : (size_t)(n * K) * sizeof(float));
     }
     *unpacked = u > *unpacked ? u : *unpacked;
     *work = w > *work ? w : *work;
@@ -223,7 +248,8 @@ static void size_unit(const tt_load_target *t, const tt_tensor *tensor, size_t *
 /* ---- a piece ---- */
 
 /* Units [*begin_out, *end_out) of a target that lie in the piece whole. */
-static void whole_units(const walk *w, const tt_load_target *t, int64_t *begin_out, int64_t *end_out)
+static void whole_units(const walk *w, const tt_load_target *t, int64_t *begin_out,
+                        int64_t *end_out)
 {
     int64_t n = unit_rows(t), from = w->raw.row - t->row, to = from + w->raw.n_rows;
     *begin_out = from <= 0 || n == 0 ? 0 : (from + n - 1) / n;
@@ -244,10 +270,13 @@ static void pack_part(void *arg, int thread_id, int n_threads)
     for (int i = 0; i < w->n_targets && first < end; i++) {
         const tt_load_target *t = &w->target[i];
         whole_units(w, t, &u0, &u1);
-        int64_t from = u0 + (begin > first ? begin - first : 0), to = end - first < u1 - u0 ? u0 + end - first : u1;
+        int64_t from = u0 + (begin > first ? begin - first : 0),
+                to = end - first < u1 - u0 ? u0 + end - first : u1;
         for (int64_t u = from; u < to; u++) {
-            int64_t row = u * unit_rows(t), n = t->n_rows - row < unit_rows(t) ? t->n_rows - row : unit_rows(t);
-            const void *panel = is_kept(w->tensor, t) ? tti_raw_panel(&w->raw, t->row + row - w->raw.row, n) : NULL;
+            int64_t row = u * unit_rows(t),
+                    n = t->n_rows - row < unit_rows(t) ? t->n_rows - row : unit_rows(t);
+            const void *panel =
+                is_kept(w->tensor, t) ? tti_raw_panel(&w->raw, t->row + row - w->raw.row, n) : NULL;
             if (panel) {
                 size_t bytes = ttk_panel_bytes(&t->linear->format, w->tensor->cols);
                 memcpy((unsigned char *)t->linear->panels + (size_t)u * bytes, panel, bytes);
@@ -261,7 +290,8 @@ static void pack_part(void *arg, int thread_id, int n_threads)
     }
 }
 
-/* The units that a border of the piece cuts: their rows are added to those of earlier pieces, and packed with the last of them. */
+/* The units that a border of the piece cuts: their rows are added to those of earlier pieces, and
+ * packed with the last of them. */
 static void carry_cut(const walk *w)
 {
     int64_t begin = w->raw.row, end = begin + w->raw.n_rows;
@@ -274,9 +304,12 @@ static void carry_cut(const walk *w)
                 continue;
             }
             last = u;
-            int64_t first = t->row + u * n, rows_of_unit = t->n_rows - u * n < n ? t->n_rows - u * n : n;
-            int64_t from = first > begin ? first : begin, to = first + rows_of_unit < end ? first + rows_of_unit : end;
-            ttk_unpacked rows = ttk_unpacked_in(&w->tensor->format, rows_of_unit, w->tensor->cols, w->carry);
+            int64_t first = t->row + u * n,
+                    rows_of_unit = t->n_rows - u * n < n ? t->n_rows - u * n : n;
+            int64_t from = first > begin ? first : begin,
+                    to = first + rows_of_unit < end ? first + rows_of_unit : end;
+            ttk_unpacked rows =
+                ttk_unpacked_in(&w->tensor->format, rows_of_unit, w->tensor->cols, w->carry);
             tti_raw_unpack(&w->raw, from - begin, to - from, &rows, from - first);
             if (to == first + rows_of_unit) {
                 pack_unit(w, t, u, &rows, rows_of_unit, w->memory + w->unpacked_bytes);
@@ -308,7 +341,10 @@ static void use_piece(walk *w)
 
 static tti_raw piece_at(const walk *w, int64_t row, int64_t end, int64_t step, unsigned char *bytes)
 {
-    return (tti_raw){.tensor = w->tensor, .row = row, .n_rows = end - row < step ? end - row : step, .bytes = bytes};
+    return (tti_raw){.tensor = w->tensor,
+                     .row = row,
+                     .n_rows = end - row < step ? end - row : step,
+                     .bytes = bytes};
 }
 
 /* ---- the ways of walking ---- */
@@ -317,7 +353,8 @@ static tti_raw piece_at(const walk *w, int64_t row, int64_t end, int64_t step, u
 static tt_status walk_alone(walk *w, int64_t row, int64_t end)
 {
     size_t piece_bytes, own = w->memory_bytes * (size_t)n_threads_of(w->params) + w->unpacked_bytes;
-    int64_t step = tti_raw_rows(w->tensor, TT_LOAD_PIECE_BYTES, row, end - row, TTK_PANEL, &piece_bytes);
+    int64_t step =
+        tti_raw_rows(w->tensor, TT_LOAD_PIECE_BYTES, row, end - row, TTK_PANEL, &piece_bytes);
     TT_TRY(need_buffer(w->params, own + piece_bytes));
     w->memory = w->params->buffer;
     w->carry = w->memory + own - w->unpacked_bytes;
@@ -337,7 +374,8 @@ static tt_status walk_alone(walk *w, int64_t row, int64_t end)
 static tt_status walk_together(walk *w, const tt_load_relay *relay, int64_t step)
 {
     int64_t rows = w->tensor->rows, n_pieces = (rows + step - 1) / step;
-    TT_TRY(need_buffer(w->params, w->memory_bytes * (size_t)n_threads_of(w->params) + w->unpacked_bytes));
+    TT_TRY(need_buffer(w->params,
+                       w->memory_bytes * (size_t)n_threads_of(w->params) + w->unpacked_bytes));
     w->memory = w->params->buffer;
     w->carry = w->memory + w->memory_bytes * (size_t)n_threads_of(w->params);
     for (int64_t p = 0; p < n_pieces; p++) {
@@ -365,7 +403,8 @@ static tt_status walk_together(walk *w, const tt_load_relay *relay, int64_t step
 /* Rows that lie as whole panels just as the target wants them go straight there. */
 static bool is_straight(const tt_tensor *tensor, const tt_load_target *t)
 {
-    return is_kept(tensor, t) && t->row % TTK_PANEL == 0 && (t->n_rows % TTK_PANEL == 0 || t->row + t->n_rows == tensor->rows);
+    return is_kept(tensor, t) && t->row % TTK_PANEL == 0 &&
+           (t->n_rows % TTK_PANEL == 0 || t->row + t->n_rows == tensor->rows);
 }
 
 static tt_status walk_straight(walk *w, const tt_load_target *t)
@@ -373,11 +412,13 @@ static tt_status walk_straight(walk *w, const tt_load_target *t)
     size_t bytes, panel_bytes = ttk_panel_bytes(&w->tensor->format, w->tensor->cols);
     int64_t step = tti_raw_rows(w->tensor, STRAIGHT_BYTES, t->row, t->n_rows, TTK_PANEL, &bytes);
     for (int64_t row = t->row; row < t->row + t->n_rows; row += step) {
-        unsigned char *to = (unsigned char *)t->linear->panels + (size_t)((row - t->row) / TTK_PANEL) * panel_bytes;
+        unsigned char *to =
+            (unsigned char *)t->linear->panels + (size_t)((row - t->row) / TTK_PANEL) * panel_bytes;
         w->raw = piece_at(w, row, t->row + t->n_rows, step, to);
         TT_TRY(fetch(w->params, &w->raw));
         w->done += w->raw.n_rows;
-        tell_progress(w->params, (uint64_t)((double)w->bytes * (double)w->done / (double)w->n_rows));
+        tell_progress(w->params,
+                      (uint64_t)((double)w->bytes * (double)w->done / (double)w->n_rows));
     }
     return TT_OK;
 }
@@ -428,9 +469,12 @@ static tt_status walk_tensor(walk *w)
 
 static tt_status check_target(const tt_tensor *tensor, const tt_load_target *t, int64_t begin)
 {
-    TT_CHECK(tensor->name && t->row >= begin && t->n_rows >= 0 && t->row <= tensor->rows && t->n_rows <= tensor->rows - t->row, TT_ERR_ARG,
-             "%lld rows from row %lld of tensor '%s' are outside its %lld rows, or not in order", (long long)t->n_rows, (long long)t->row,
-             tensor->name ? tensor->name : "", (long long)tensor->rows);
+    TT_CHECK(tensor->name && t->row >= begin && t->n_rows >= 0 && t->row <= tensor->rows &&
+                 t->n_rows <= tensor->rows - t->row,
+             TT_ERR_ARG,
+             "%lld rows from row %lld of tensor '%s' are outside its %lld rows, or not in order",
+             (long long)t->n_rows, (long long)t->row, tensor->name ? tensor->name : "",
+             (long long)tensor->rows);
     return TT_OK;
 }
 
@@ -439,10 +483,12 @@ static const tt_load_share *share_of(const tt_load_params *params)
     return params->alone ? NULL : params->share;
 }
 
-tt_hash_pair tt_load_share_key(const tt_tensor *tensor, const ttk_format *format, tt_load_form form, int64_t row, int64_t n_rows)
+tt_hash_pair tt_load_share_key(const tt_tensor *tensor, const ttk_format *format, tt_load_form form,
+                               int64_t row, int64_t n_rows)
 {
     tt_hash_pair key = tti_tensor_hash_pair(tensor);
-    const int64_t values[] = {(int64_t)form, row, n_rows, format->code, format->scale, format->shift, format->group, format->super};
+    const int64_t values[] = {(int64_t)form, row,           n_rows,        format->code,
+                              format->scale, format->shift, format->group, format->super};
     for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
         tt_hash_pair_add(&key, (uint64_t)values[i]);
     }
@@ -451,13 +497,16 @@ tt_hash_pair tt_load_share_key(const tt_tensor *tensor, const ttk_format *format
 }
 
 /* Memory for the target's panels. *fill_out: this rank packs them. */
-static tt_status init_target(const tt_load_params *params, const tt_tensor *tensor, const tt_load_target *t, bool *fill_out)
+static tt_status init_target(const tt_load_params *params, const tt_tensor *tensor,
+                             const tt_load_target *t, bool *fill_out)
 {
     const tt_load_share *share = share_of(params);
     tt_load_form form = t->transposed ? TT_LOAD_TRANSPOSED : TT_LOAD_PACKED;
-    ttk_format format = t->transposed ? tt_load_format_transposed(params->weights, tensor, t->row, t->n_rows)
-                                      : tt_load_format(params->weights, tensor);
-    int64_t N = t->transposed ? tensor->cols : t->n_rows, K = t->transposed ? t->n_rows : tensor->cols;
+    ttk_format format = t->transposed
+                            ? tt_load_format_transposed(params->weights, tensor, t->row, t->n_rows)
+                            : tt_load_format(params->weights, tensor);
+    int64_t N = t->transposed ? tensor->cols : t->n_rows,
+            K = t->transposed ? t->n_rows : tensor->cols;
     size_t bytes = ttk_packed_bytes(&format, N, K);
     void *panels = params->arena && bytes > 0 ? tt_arena_alloc(params->arena, bytes) : NULL;
     *fill_out = true;
@@ -469,13 +518,15 @@ static tt_status init_target(const tt_load_params *params, const tt_tensor *tens
         return tt_linear_init(t->linear, tensor->name, &format, N, K, params->node);
     }
     *t->linear = (tt_linear){0};
-    TT_TRY(share->claim(share->arg, tt_load_share_key(tensor, &format, form, t->row, t->n_rows), bytes, &panels, fill_out));
+    TT_TRY(share->claim(share->arg, tt_load_share_key(tensor, &format, form, t->row, t->n_rows),
+                        bytes, &panels, fill_out));
     tt_linear_borrow(t->linear, &format, N, K, panels);
     return TT_OK;
 }
 
 /* Fills targets that have memory. */
-static tt_status walk_into(tt_load_params *params, const tt_tensor *tensor, const tt_load_target *target, int n_targets)
+static tt_status walk_into(tt_load_params *params, const tt_tensor *tensor,
+                           const tt_load_target *target, int n_targets)
 {
     walk w = {.params = params, .tensor = tensor, .target = target, .n_targets = n_targets};
     size_t work = 0;
@@ -491,7 +542,8 @@ static tt_status walk_into(tt_load_params *params, const tt_tensor *tensor, cons
 }
 
 /* Gives all targets memory; those that this rank fills are put in order into mine[n_targets]. */
-static tt_status init_targets(tt_load_params *params, const tt_tensor *tensor, const tt_load_target *target, int n_targets, tt_load_target *mine,
+static tt_status init_targets(tt_load_params *params, const tt_tensor *tensor,
+                              const tt_load_target *target, int n_targets, tt_load_target *mine,
                               int *n_mine_out)
 {
     int n_mine = 0;
@@ -514,7 +566,8 @@ static tt_status init_targets(tt_load_params *params, const tt_tensor *tensor, c
     return TT_OK;
 }
 
-tt_status tt_load_linears(tt_load_params *params, const tt_tensor *tensor, const tt_load_target *target, int n_targets)
+tt_status tt_load_linears(tt_load_params *params, const tt_tensor *tensor,
+                          const tt_load_target *target, int n_targets)
 {
     int64_t row = 0;
     int n_mine = 0;
@@ -522,7 +575,8 @@ tt_status tt_load_linears(tt_load_params *params, const tt_tensor *tensor, const
         TT_TRY(check_target(tensor, &target[i], row));
         row = target[i].row + target[i].n_rows;
     }
-    tt_load_target few[FEW_TARGETS], *mine = n_targets > FEW_TARGETS ? malloc((size_t)n_targets * sizeof(*mine)) : few;
+    tt_load_target few[FEW_TARGETS],
+        *mine = n_targets > FEW_TARGETS ? malloc((size_t)n_targets * sizeof(*mine)) : few;
     TT_CHECK(mine, TT_ERR_NOMEM, "%s: no memory for %d parts", tensor->name, n_targets);
     tt_status st = init_targets(params, tensor, target, n_targets, mine, &n_mine);
     if (st == TT_OK) {
@@ -537,13 +591,15 @@ tt_status tt_load_linears(tt_load_params *params, const tt_tensor *tensor, const
     return st == TT_OK ? TT_OK : tt_status_trace(st, __FILE__, __LINE__, __func__);
 }
 
-tt_status tt_load_linear(tt_load_params *params, const tt_tensor *tensor, int64_t row, int64_t n_rows, tt_linear *linear)
+tt_status tt_load_linear(tt_load_params *params, const tt_tensor *tensor, int64_t row,
+                         int64_t n_rows, tt_linear *linear)
 {
     tt_load_target target = {.row = row, .n_rows = n_rows, .linear = linear};
     return tt_load_linears(params, tensor, &target, 1);
 }
 
-void tt_load_will_need(const tt_load_params *params, const tt_tensor *tensor, int64_t row, int64_t n_rows)
+void tt_load_will_need(const tt_load_params *params, const tt_tensor *tensor, int64_t row,
+                       int64_t n_rows)
 {
     if (tensor->name && n_rows > 0 && row >= 0 && row + n_rows <= tensor->rows) {
         tti_raw_will_need(params->model, tensor, row, n_rows);
@@ -553,7 +609,8 @@ void tt_load_will_need(const tt_load_params *params, const tt_tensor *tensor, in
 /* ---- numbers that stay unpacked ---- */
 
 /* Memory for a table. *fill_out: this rank fills it. */
-static tt_status init_table(const tt_load_params *params, const tt_tensor *tensor, tt_table *table, bool *fill_out)
+static tt_status init_table(const tt_load_params *params, const tt_tensor *tensor, tt_table *table,
+                            bool *fill_out)
 {
     const tt_load_share *share = share_of(params);
     size_t bytes = ttk_unpacked_bytes(&tensor->format, tensor->rows, tensor->cols);
@@ -561,12 +618,14 @@ static tt_status init_table(const tt_load_params *params, const tt_tensor *tenso
     *table = (tt_table){0};
     *fill_out = true;
     if (share) {
-        tt_hash_pair key = tt_load_share_key(tensor, &tensor->format, TT_LOAD_TABLE, 0, tensor->rows);
+        tt_hash_pair key =
+            tt_load_share_key(tensor, &tensor->format, TT_LOAD_TABLE, 0, tensor->rows);
         TT_TRY(share->claim(share->arg, key, bytes, &memory, fill_out));
     } else {
         TT_TRY(tt_memory_alloc(tensor->name, bytes, params->node, &memory));
     }
-    *table = (tt_table){.format = tensor->format, .memory = memory, .bytes = bytes, .is_borrowed = share != NULL};
+    *table = (tt_table){
+        .format = tensor->format, .memory = memory, .bytes = bytes, .is_borrowed = share != NULL};
     table->rows = ttk_unpacked_in(&tensor->format, tensor->rows, tensor->cols, memory);
     return TT_OK;
 }
@@ -576,7 +635,11 @@ tt_status tt_load_table(tt_load_params *params, const tt_tensor *tensor, tt_tabl
     bool fill;
     TT_TRY(init_table(params, tensor, table, &fill));
     /* Who borrows walks along without a target. */
-    walk w = {.params = params, .tensor = tensor, .all = fill ? &table->rows : NULL, .n_rows = tensor->rows, .bytes = fill ? table->bytes : 0};
+    walk w = {.params = params,
+              .tensor = tensor,
+              .all = fill ? &table->rows : NULL,
+              .n_rows = tensor->rows,
+              .bytes = fill ? table->bytes : 0};
     tt_status st = walk_tensor(&w);
     if (st != TT_OK) {
         tt_table_fini(table);
@@ -603,7 +666,8 @@ static tt_status read_vector(tt_load_params *params, const tt_tensor *tensor, fl
 }
 
 /* A vector is one piece, as floats. */
-static tt_status take_vector(tt_load_params *params, const tt_load_relay *relay, const tt_tensor *tensor, int64_t begin, int64_t n, float *vector)
+static tt_status take_vector(tt_load_params *params, const tt_load_relay *relay,
+                             const tt_tensor *tensor, int64_t begin, int64_t n, float *vector)
 {
     uint64_t ahead;
     void *place;
@@ -620,7 +684,8 @@ static tt_status take_vector(tt_load_params *params, const tt_load_relay *relay,
     return TT_OK;
 }
 
-static tt_status fill_vector(tt_load_params *params, const tt_tensor *tensor, int64_t begin, int64_t n, float *vector)
+static tt_status fill_vector(tt_load_params *params, const tt_tensor *tensor, int64_t begin,
+                             int64_t n, float *vector)
 {
     const tt_load_relay *relay = relay_of(params);
     size_t whole_bytes = (size_t)(tensor->rows * tensor->cols) * sizeof(float);
@@ -633,7 +698,8 @@ static tt_status fill_vector(tt_load_params *params, const tt_tensor *tensor, in
     return TT_OK;
 }
 
-tt_status tt_load_vector(tt_load_params *params, const tt_tensor *tensor, int64_t begin, int64_t n, float **vector_out)
+tt_status tt_load_vector(tt_load_params *params, const tt_tensor *tensor, int64_t begin, int64_t n,
+                         float **vector_out)
 {
     *vector_out = NULL;
     if (!tensor->name) {
@@ -642,8 +708,9 @@ tt_status tt_load_vector(tt_load_params *params, const tt_tensor *tensor, int64_
     void *vector = NULL;
     int64_t n_all = tensor->rows * tensor->cols;
     size_t bytes = (size_t)n * sizeof(float);
-    TT_CHECK(begin >= 0 && n >= 0 && begin <= n_all && n <= n_all - begin, TT_ERR_ARG, "%s: elements [%lld, %lld) of %lld", tensor->name,
-             (long long)begin, (long long)(begin + n), (long long)n_all);
+    TT_CHECK(begin >= 0 && n >= 0 && begin <= n_all && n <= n_all - begin, TT_ERR_ARG,
+             "%s: elements [%lld, %lld) of %lld", tensor->name, (long long)begin,
+             (long long)(begin + n), (long long)n_all);
     if (n == 0 && !relay_of(params)) {
         return TT_OK;
     }

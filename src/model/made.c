@@ -1,5 +1,6 @@
-/* made.c - a model that is in no file: the configuration of a released model (or of one of our shapes) says what it computes, and each tensor that
- * the architecture needs comes from made_rows.c. So a shape can be timed, on any layout, before hundreds of GB are fetched. */
+/* made.c - a model that is in no file: the configuration of a released model (or of one of our
+ * shapes) says what it computes, and each tensor that the architecture needs comes from
+ * made_rows.c. So a shape can be timed, on any layout, before hundreds of GB are fetched. */
 #include "made.h"
 #include <math.h>
 #include <stdio.h>
@@ -50,11 +51,13 @@ static tt_status find_shape(const char *name, const tti_shape **shape_out)
 
 /* ---- layers ---- */
 
-/* Fewer layers, with the same share of dense ones first: at least one of those where there were some, and one with experts. */
+/* Fewer layers, with the same share of dense ones first: at least one of those where there were
+ * some, and one with experts. */
 static tt_status cut_layers(tti_hyper *hyper, int64_t layers, const char *shape)
 {
     int64_t all = hyper->arch.L, dense = hyper->first_dense;
-    TT_CHECK(layers >= 0 && layers <= all, TT_ERR_USAGE, "--layers %lld: shape %s has %lld layers", (long long)layers, shape, (long long)all);
+    TT_CHECK(layers >= 0 && layers <= all, TT_ERR_USAGE, "--layers %lld: shape %s has %lld layers",
+             (long long)layers, shape, (long long)all);
     if (layers == 0 || layers == all) {
         return TT_OK;
     }
@@ -73,7 +76,8 @@ static bool is_expert_matrix(tt_role role)
     return role >= TT_ROLE_EXPERT_GATE && role <= TT_ROLE_EXPERT_DOWN;
 }
 
-/* What a matrix is stored as: as asked for, or as the maker has it. Of the makers' schemes FP8 covers all large matrices, the others experts alone. */
+/* What a matrix is stored as: as asked for, or as the maker has it. Of the makers' schemes FP8
+ * covers all large matrices, the others experts alone. */
 static ttk_format format_of(const making *m, tt_role role)
 {
     const tti_quant_rule *rule = &m->native->rule[0];
@@ -92,7 +96,9 @@ static ttk_format format_of(const making *m, tt_role role)
         case TTI_QUANT_COMPRESSED:
         case TTI_QUANT_GPTQ:
         case TTI_QUANT_AWQ:
-            weights = !is_expert_matrix(role) ? TT_WEIGHTS_AUTO : rule->bits == 4 ? TT_WEIGHTS_INT4 : TT_WEIGHTS_INT8;
+            weights = !is_expert_matrix(role) ? TT_WEIGHTS_AUTO
+                      : rule->bits == 4       ? TT_WEIGHTS_INT4
+                                              : TT_WEIGHTS_INT8;
             break;
         }
     }
@@ -119,7 +125,8 @@ static void make_one(const making *m, tt_role role, int64_t layer, int64_t exper
     uint64_t place = ((uint64_t)made << 56) ^ ((uint64_t)layer << 32) ^ (uint64_t)expert;
     *to = (tti_resolved){.source = {.name = name_of(m, made)}};
     tti_made_init(&to->source, made, &format, rows, cols, m->seed * ROLE_STEP ^ place);
-    to->tensor = (tt_tensor){.name = to->source.name, .rows = rows, .cols = cols, .format = to->source.format};
+    to->tensor = (tt_tensor){
+        .name = to->source.name, .rows = rows, .cols = cols, .format = to->source.format};
 }
 
 static tt_status make_experts(const making *m, int64_t layer)
@@ -176,7 +183,8 @@ static tt_status fill(making *m, const tti_hyper *hyper, const tt_made_params *p
     model->name = print_text("%s", hyper->arch.name);
     model->arch.name = model->name;
     model->path = print_text("%s (made)", params->shape);
-    model->generation = (tt_generation){.do_sample = -1, .temperature = NAN, .top_p = NAN, .min_p = NAN, .top_k = -1};
+    model->generation = (tt_generation){
+        .do_sample = -1, .temperature = NAN, .top_p = NAN, .min_p = NAN, .top_k = -1};
     TT_CHECK(model->name && model->path, TT_ERR_NOMEM, "no memory for shape %s", params->shape);
     TT_TRY(tti_roles_set_layers(model, m->family, hyper, hyper->arch.L));
     return make_all(m);

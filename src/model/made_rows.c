@@ -1,13 +1,17 @@
-/* made_rows.c - random numbers as weights, straight in the format that they are stored in, as fast as memory takes them.
+/* made_rows.c - random numbers as weights, straight in the format that they are stored in, as fast
+ * as memory takes them.
  *
- * Word i of row r of a tensor is a hash of (key, r, i), so any rows can be made alone, in any order and by any thread, and are the same everywhere. Its
- * bits become codes or floats by a mask: no multiplication, no table, no rounding for each number. All kinds are symmetric about zero, since a
- * mean of even half a step would add up over the inputs, make all hidden states alike after some layers, and routing with them:
+ * Word i of row r of a tensor is a hash of (key, r, i), so any rows can be made alone, in any order
+ * and by any thread, and are the same everywhere. Its bits become codes or floats by a mask: no
+ * multiplication, no table, no rounding for each number. All kinds are symmetric about zero, since
+ * a mean of even half a step would add up over the inputs, make all hidden states alike after some
+ * layers, and routing with them:
  *   int8   odd numbers of -127..127          int4   odd ones of -7..7 (of unsigned codes about the middle)
  *   FP8    sign, exponent below 8, mantissa  FP4    any code
  *   bf16, f32, f16  sign and mantissa, magnitudes in [1, 2) times a power of two
- * Scales give a matrix of K inputs the deviation 0.6 / sqrt(K), plain numbers to the nearest power of two: sums over layers stay tame, and scores of
- * experts spread as wide as for a trained router. Scales of a row take four values about their mean. */
+ * Scales give a matrix of K inputs the deviation 0.6 / sqrt(K), plain numbers to the nearest power
+ * of two: sums over layers stay tame, and scores of experts spread as wide as for a trained router.
+ * Scales of a row take four values about their mean. */
 #include <math.h>
 #include <string.h>
 #include "made.h"
@@ -15,7 +19,7 @@
 enum {
     GROUPS_PER_WORD = 32, /* scales drawn from one word, two bits each */
     N_SPREAD = 4,
-    SCALE_RUN = 4,        /* scales that are written at once */
+    SCALE_RUN = 4, /* scales that are written at once */
     SCALE_SALT = 0x5ca1e
 };
 #define GOLDEN UINT64_C(0x9e3779b97f4a7c15)
@@ -50,7 +54,8 @@ static uint64_t word_at(uint64_t key, int64_t i)
 
 /* ---- what a tensor is ---- */
 
-/* The value of a vector: norms pass rows on, biases add nothing. *is_random_out: the tensor is random instead. */
+/* The value of a vector: norms pass rows on, biases add nothing. *is_random_out: the tensor is
+ * random instead. */
 static float constant_of(tt_role role, bool *is_random_out)
 {
     *is_random_out = false;
@@ -94,9 +99,10 @@ static double code_rms(ttk_dtype code)
     int n = 0;
     for (int i = 0; i < 256; i++) {
         unsigned char byte = (unsigned char)i;
-        bool taken = code == TTK_I8 || code == TTK_U8 ? (i & 1) : code == TTK_I4 || code == TTK_U4 ? (i & 1) && i < 16
-                     : code == TTK_E4M3              ? !(i & 0x40)
-                                                     : i < 16;
+        bool taken = code == TTK_I8 || code == TTK_U8   ? (i & 1)
+                     : code == TTK_I4 || code == TTK_U4 ? (i & 1) && i < 16
+                     : code == TTK_E4M3                 ? !(i & 0x40)
+                                                        : i < 16;
         if (taken) {
             double x = (double)ttk_number(code, &byte, 0);
             x -= code == TTK_U8 ? 128 : code == TTK_U4 ? 8 : 0;
@@ -132,11 +138,13 @@ static uint32_t encode(ttk_dtype type, double x)
     }
 }
 
-void tti_made_init(tti_source *source, tt_role role, const ttk_format *format, int64_t rows, int64_t cols, uint64_t key)
+void tti_made_init(tti_source *source, tt_role role, const ttk_format *format, int64_t rows,
+                   int64_t cols, uint64_t key)
 {
     bool is_random;
     float constant = constant_of(role, &is_random);
-    double std = role == TT_ROLE_EMBED ? EMBEDDING_STD : WEIGHT_STD / sqrt((double)(cols > 0 ? cols : 1));
+    double std =
+        role == TT_ROLE_EMBED ? EMBEDDING_STD : WEIGHT_STD / sqrt((double)(cols > 0 ? cols : 1));
     source->scheme = TTI_SCHEME_MADE;
     source->format = source->stored = *format;
     source->file_rows = source->plane_rows = rows;
@@ -171,7 +179,8 @@ static void make_bytes(unsigned char *dst, int64_t n, uint64_t key, uint64_t kee
     }
 }
 
-/* n nibbles, each in a byte of its own, all with the bits `set`: word i gives codes 16 i on, its low halves first. */
+/* n nibbles, each in a byte of its own, all with the bits `set`: word i gives codes 16 i on, its
+ * low halves first. */
 static void make_nibbles(unsigned char *dst, int64_t n, uint64_t key, uint64_t set)
 {
     int64_t i = 0;
@@ -193,7 +202,8 @@ static void make_plain(void *dst, ttk_dtype type, int64_t n, uint64_t key, int e
         make_bytes(dst, n * 4, key, UINT64_C(0x807fffff807fffff), set | set << 32);
     } else {
         bool half = type == TTK_F16; /* below its smallest normal number: that one */
-        uint64_t field = half ? (uint64_t)(exponent < -14 ? 1 : exponent + 15) << 10 : (uint64_t)(exponent + 127) << 7;
+        uint64_t field = half ? (uint64_t)(exponent < -14 ? 1 : exponent + 15) << 10
+                              : (uint64_t)(exponent + 127) << 7;
         uint64_t keep = half ? UINT64_C(0x83ff83ff83ff83ff) : UINT64_C(0x807f807f807f807f);
         make_bytes(dst, n * 2, key, keep, field * UINT64_C(0x0001000100010001));
     }
@@ -235,12 +245,14 @@ static void make_runs(const tti_made *made, ttk_dtype type, scale_runs *runs)
 {
     for (unsigned i = 0; i < 256; i++) {
         for (int j = 0; j < SCALE_RUN; j++) {
-            store(runs->bytes[i], ttk_dtype_bytes(type), j, made->scale[i >> (2 * j) & (N_SPREAD - 1)]);
+            store(runs->bytes[i], ttk_dtype_bytes(type), j,
+                  made->scale[i >> (2 * j) & (N_SPREAD - 1)]);
         }
     }
 }
 
-static void make_scales(const scale_runs *runs, size_t bytes, unsigned char *dst, int64_t n, uint64_t key)
+static void make_scales(const scale_runs *runs, size_t bytes, unsigned char *dst, int64_t n,
+                        uint64_t key)
 {
     uint64_t word = 0;
     for (int64_t g = 0; g < n; g += SCALE_RUN, word >>= 8) {
@@ -260,7 +272,8 @@ static void make_constant(void *dst, ttk_dtype type, int64_t n, float value)
     }
 }
 
-void tti_made_rows(const tti_source *source, int64_t cols, int64_t row, int64_t n, const ttk_unpacked *to, int64_t at)
+void tti_made_rows(const tti_source *source, int64_t cols, int64_t row, int64_t n,
+                   const ttk_unpacked *to, int64_t at)
 {
     const ttk_format *f = &source->format;
     const tti_made *made = &source->made;
@@ -281,7 +294,8 @@ void tti_made_rows(const tti_source *source, int64_t cols, int64_t row, int64_t 
         } else {
             make_codes(code, f->code, cols, key);
             size_t bytes = ttk_dtype_bytes(f->scale);
-            make_scales(&runs, bytes, (unsigned char *)to->scale + (size_t)((at + i) * G) * bytes, G, key);
+            make_scales(&runs, bytes, (unsigned char *)to->scale + (size_t)((at + i) * G) * bytes,
+                        G, key);
         }
     }
 }

@@ -11,15 +11,17 @@
 const char *tt_format_name(const ttk_format *format)
 {
     static const char *const names[] = {
-        [TTK_F32] = "f32", [TTK_BF16] = "bf16", [TTK_F16] = "f16",   [TTK_I8] = "int8",     [TTK_U8] = "uint8",   [TTK_I4] = "int4",
-        [TTK_U4] = "uint4", [TTK_I6] = "int6",  [TTK_E4M3] = "fp8", [TTK_E2M1] = "fp4", [TTK_E8M0] = "e8m0"};
+        [TTK_F32] = "f32",  [TTK_BF16] = "bf16", [TTK_F16] = "f16",  [TTK_I8] = "int8",
+        [TTK_U8] = "uint8", [TTK_I4] = "int4",   [TTK_U4] = "uint4", [TTK_I6] = "int6",
+        [TTK_E4M3] = "fp8", [TTK_E2M1] = "fp4",  [TTK_E8M0] = "e8m0"};
     static _Thread_local char text[96];
     if (ttk_format_is_plain(format)) {
         return names[format->code];
     }
     static const char *const shifts[] = {"", ", zero points", ", offsets"};
-    snprintf(text, sizeof(text), "%s, scale %s%s per %d%s", names[format->code], names[format->scale], format->super ? " of f16" : "",
-             (int)format->group, shifts[format->shift]);
+    snprintf(text, sizeof(text), "%s, scale %s%s per %d%s", names[format->code],
+             names[format->scale], format->super ? " of f16" : "", (int)format->group,
+             shifts[format->shift]);
     return text;
 }
 
@@ -38,9 +40,10 @@ static tt_status check_directory(const char *path)
     struct stat info;
     TT_CHECK(stat(path, &info) == 0, tti_file_error_code(errno), "%s: %s", tti_show_path(path),
              strerror(errno));
-    TT_CHECK(S_ISDIR(info.st_mode), TT_ERR_FILE,
-             "%s: is not a directory; a model is the directory with its config.json, or a GGUF file",
-             tti_show_path(path));
+    TT_CHECK(
+        S_ISDIR(info.st_mode), TT_ERR_FILE,
+        "%s: is not a directory; a model is the directory with its config.json, or a GGUF file",
+        tti_show_path(path));
     return TT_OK;
 }
 
@@ -57,13 +60,17 @@ static void report_converted(const tt_model *model)
         }
     }
     if (n > 0) {
-        tt_log(TT_LOG_WARN, "%s: %lld quantised matrices ('%s' and so on) have groups that packed weights cannot keep: they become f32, exactly",
-               tti_show_path(model->path), (long long)n, tti_show(first).text);
+        tt_log(
+            TT_LOG_WARN,
+            "%s: %lld quantised matrices ('%s' and so on) have groups that packed weights cannot keep: they become f32, exactly",
+            tti_show_path(model->path), (long long)n, tti_show(first).text);
     }
 }
 
-/* Fills what the configuration and the tensors say. Takes over what of hyper and checkpoint lives on in the model. */
-static tt_status fill(tt_model *model, const tti_family *family, const tti_hyper *hyper, tti_checkpoint *checkpoint)
+/* Fills what the configuration and the tensors say. Takes over what of hyper and checkpoint lives
+ * on in the model. */
+static tt_status fill(tt_model *model, const tti_family *family, const tti_hyper *hyper,
+                      tti_checkpoint *checkpoint)
 {
     model->arch = hyper->arch;
     model->name = copy_text(hyper->arch.name);
@@ -104,7 +111,8 @@ static tt_status load_directory(tt_model *model)
     strcat(what, config_name);
     tt_status st = tti_config_read(model->path, what, &family, &hyper);
     if (st == TT_OK) {
-        st = tti_config_read_generation(model->path, &hyper, &model->generation, &model->end_ids, &model->n_end_ids);
+        st = tti_config_read_generation(model->path, &hyper, &model->generation, &model->end_ids,
+                                        &model->n_end_ids);
         if (st == TT_OK) {
             st = tti_checkpoint_open(model->path, &checkpoint);
         }
@@ -136,7 +144,8 @@ static tt_status load_gguf_model(tt_model *model, tti_gguf_model *gguf)
     hyper.arch.rope.interleaved |= facts.interleaved;
     hyper.arch.mla_split = facts.mla_split;
     tti_family named = tti_gguf_family(family, &gguf->checkpoint.table, &hyper.arch);
-    st = tti_config_read_generation(model->path, &hyper, &model->generation, &model->end_ids, &model->n_end_ids);
+    st = tti_config_read_generation(model->path, &hyper, &model->generation, &model->end_ids,
+                                    &model->n_end_ids);
     if (st == TT_OK) {
         st = tti_gguf_generation(&gguf->header.gguf, &model->generation);
     }
@@ -275,10 +284,12 @@ void tt_model_count_parameters(const tt_model *model, int64_t *total_out, int64_
     int64_t total = 0, active = 0;
     tt_tensor tensor;
     for (tt_tensor_place at = {0}; tt_model_next_tensor(model, &at, &tensor);) {
-        bool is_tied = at.role == TT_ROLE_HEAD && arch->tied_embeddings; /* counted as the embedding */
+        /* counted as the embedding */
+        bool is_tied = at.role == TT_ROLE_HEAD && arch->tied_embeddings;
         if (!is_tied && at.layer < arch->L) {
             total += tensor.rows * tensor.cols;
-            active += at.expert < arch->K || !tt_role_is_expert(at.role) ? tensor.rows * tensor.cols : 0;
+            active +=
+                at.expert < arch->K || !tt_role_is_expert(at.role) ? tensor.rows * tensor.cols : 0;
         }
     }
     *total_out = total;

@@ -20,10 +20,11 @@ typedef struct tti_file {
     uint64_t bytes;
 } tti_file;
 
-/* What an errno of open or stat means: TT_ERR_FILE where another path or other permissions would help, TT_ERR_IO
- * else. */
+/* What an errno of open or stat means: TT_ERR_FILE where another path or other permissions would
+ * help, TT_ERR_IO else. */
 tt_status tti_file_error_code(int error);
-/* Opens DIR/NAME. Errors: TT_ERR_FILE if it is absent, forbidden or not a regular file, TT_ERR_IO else. */
+/* Opens DIR/NAME. Errors: TT_ERR_FILE if it is absent, forbidden or not a regular file, TT_ERR_IO
+ * else. */
 tt_status tti_file_open(const char *dir, const char *name, tti_file *file_out);
 void tti_file_close(tti_file *file);
 /* True if DIR/NAME is there (of whatever kind). */
@@ -87,7 +88,8 @@ tt_status tti_json_fill(const char *what, const json_t *object, const tti_key *k
 /* ---- rope.c ---- */
 
 /* rope_theta and rope_scaling, or rope_parameters, as stated. NaN in a real field: not stated. */
-/* The key beside rope_theta of attention_scale; no published configuration has it, gguf_rope.c writes it. */
+/* The key beside rope_theta of attention_scale; no published configuration has it, gguf_rope.c
+ * writes it. */
 #define TTI_ROPE_SCALE_KEY "rope_attention_scale"
 
 typedef struct tti_rope_keys {
@@ -95,10 +97,12 @@ typedef struct tti_rope_keys {
     double theta, factor, attention_factor, partial_rotary_factor;
     double beta_fast, beta_slow, mscale, mscale_all_dim;
     double low_freq_factor, high_freq_factor;
-    double alpha;                   /* dynamic: theta grows by alpha^(d/(d-2)) whatever the length (HunYuan) */
+    double alpha;                     /* dynamic: theta grows by alpha^(d/(d-2)) whatever the
+                                       * length (HunYuan) */
     double short_mscale, long_mscale; /* longrope: instead of attention_factor (Phi-3.5-MoE) */
     const json_t *short_factor, *long_factor; /* longrope: a number for each pair; borrowed */
-    double attention_scale;   /* multiplies the factor of sine and cosine that the type gives; GGUF */
+    double attention_scale;   /* multiplies the factor of sine and cosine that the type gives;
+                               * GGUF */
     int64_t original_context; /* 0: not stated */
     bool truncate;
 } tti_rope_keys;
@@ -111,8 +115,9 @@ tt_status tti_rope_parse(const char *what, const json_t *config, double default_
  * max_position_embeddings. Owner: rope_out->inv_freq is the caller's, free(). */
 tt_status tti_rope_build(const char *what, const tti_rope_keys *keys, int64_t dim, bool interleaved,
                          int64_t context, tt_rope *rope_out);
-/* How many positions the model is for: max_position_embeddings (*context comes in as that), or what YaRN stretches the original context to, if that
- * is more; the other types state the whole there. Errors: TT_ERR_FILE if it is absurd. */
+/* How many positions the model is for: max_position_embeddings (*context comes in as that), or what
+ * YaRN stretches the original context to, if that is more; the other types state the whole there.
+ * Errors: TT_ERR_FILE if it is absurd. */
 tt_status tti_rope_extend(const char *what, const tti_rope_keys *keys, int64_t *context);
 /* What YaRN's mscale_all_dim multiplies the softmax scale of latent attention with: m^2; 1 if not
  * stated. */
@@ -141,7 +146,7 @@ typedef struct tti_dtype_info {
 typedef struct tti_entry {
     const char *name;
     const tti_dtype_info *dtype;
-    int n_dims; /* may be above TTI_MAX_DIMS: then dim holds the first ones */
+    int n_dims;                /* may be above TTI_MAX_DIMS: then dim holds the first ones */
     int64_t dim[TTI_MAX_DIMS]; /* >= 0; the product of all that are not 0 is an int64_t */
     int file_id;
     uint64_t offset, bytes; /* from the start of the file */
@@ -208,12 +213,14 @@ typedef enum tti_scheme {
 typedef enum tti_map { TTI_MAP_NONE, TTI_MAP_PLUS_ONE, TTI_MAP_EXP, TTI_MAP_NEGATE } tti_map;
 void tti_map_apply(tti_map map, float *x, int64_t n);
 
-/* What shares a word of a file: nothing, neighbouring inputs (or groups), or neighbouring outputs. */
+/* What shares a word of a file: nothing, neighbouring inputs (or groups), or neighbouring
+ * outputs. */
 typedef enum tti_packing { TTI_PACKING_NONE, TTI_PACKING_INPUTS, TTI_PACKING_OUTPUTS } tti_packing;
 
-/* An array of a matrix in a range of a file: planes of lines[lines][words], words of word_bytes that hold word_bytes * 8 / bits elements,
- * first in the lowest bits (unless awq). A line belongs to an output (or as many as a word packs) and its words to inputs, or,
- * if transposed, a line to inputs and its words to outputs. */
+/* An array of a matrix in a range of a file: planes of lines[lines][words], words of word_bytes
+ * that hold word_bytes * 8 / bits elements, first in the lowest bits (unless awq). A line belongs
+ * to an output (or as many as a word packs) and its words to inputs, or, if transposed, a line to
+ * inputs and its words to outputs. */
 typedef struct tti_part {
     int file_id;
     uint64_t offset, bytes; /* bytes = 0: the matrix has no such part */
@@ -232,7 +239,8 @@ enum {
     TTI_PARTS
 };
 
-/* `rows` rows of a matrix: of these, row r is output first + (r / run) * stride + r % run of a plane. */
+/* `rows` rows of a matrix: of these, row r is output first + (r / run) * stride + r % run of a
+ * plane. */
 typedef struct tti_segment {
     int64_t rows, first, run, stride;
 } tti_segment;
@@ -240,16 +248,17 @@ enum { TTI_SEGMENTS = 3 };
 
 /* What the numbers of a made tensor are (made_rows.c). */
 typedef struct tti_made {
-    uint64_t key;      /* another for each tensor */
-    bool is_random;    /* else all of them are `constant` */
+    uint64_t key;   /* another for each tensor */
+    bool is_random; /* else all of them are `constant` */
     float constant;
     int exponent;      /* plain: magnitudes are in [1, 2) * 2^exponent */
     uint32_t scale[4]; /* quantised: the bits of the scales */
 } tti_made;
 
-/* Where a matrix lies, and the view of it that the matrix is. The file holds planes (one for each expert where they lie
- * together) of [file_rows][file_cols], rows being outputs, or inputs if transposed. The matrix is the segments one after
- * another. Made by tti_source_make for the whole; roles.c narrows it. */
+/* Where a matrix lies, and the view of it that the matrix is. The file holds planes (one for each
+ * expert where they lie together) of [file_rows][file_cols], rows being outputs, or inputs if
+ * transposed. The matrix is the segments one after another. Made by tti_source_make for the whole;
+ * roles.c narrows it. */
 typedef struct tti_source {
     tti_scheme scheme;
     ttk_format format;                  /* of the numbers that are read */
@@ -262,26 +271,30 @@ typedef struct tti_source {
     bool transposed; /* of TTI_SCHEME_PLAIN only; the parts of others have their own */
     tti_map map;
     /* Of TTI_SCHEME_QUANT: */
-    ttk_format stored;      /* as it lies in the files; format differs where packed panels cannot keep it */
+    ttk_format stored;      /* as it lies in the files; format differs where packed panels cannot
+                             * keep it */
     int64_t plane_rows;     /* outputs in a plane of the parts */
-    int64_t scale_rows;     /* outputs that share a scale; of TTI_SCHEME_PANELS: that shared one where it was quantised, */
+    int64_t scale_rows;     /* outputs that share a scale; of TTI_SCHEME_PANELS: that shared one
+                             * where it was quantised, */
     int64_t scale_first;    /* and which of them output 0 was */
     unsigned char flip;     /* xor of codes and zero points: signed bytes for unsigned ones */
     unsigned char zero_add; /* to a zero point, modulo 2^bits */
-    bool zeros_even;        /* all zero points must be the middle of the range: the format has none */
+    bool zeros_even;        /* all zero points must be the middle of the range: the format has
+                             * none */
     tti_made made;          /* of TTI_SCHEME_MADE */
 } tti_source;
-/* The output of the plane that is row r of the matrix; *left_out (may be NULL): so many rows from r on follow each other there. */
+/* The output of the plane that is row r of the matrix; *left_out (may be NULL): so many rows from r
+ * on follow each other there. */
 int64_t tti_source_row(const tti_source *source, int64_t r, int64_t *left_out);
 
 /* ---- source_make.c ---- */
 
-/* Finds what is stored under the name of a tensor, in whatever scheme (a scheme may replace the name's ending), and its
- * shape as if it were stored plainly: dims[n_dims], outputs before inputs. *n_dims_out = 0: the checkpoint has no such
- * tensor. The caller sets plane, file_rows, ... from the shape that it expects. Errors: TT_ERR_FILE, TT_ERR_UNSUPPORTED
- * naming file and tensor. */
-tt_status tti_source_make(const tti_checkpoint *checkpoint, const char *name, tti_source *source_out,
-                          int64_t dims[TTI_MAX_DIMS], int *n_dims_out);
+/* Finds what is stored under the name of a tensor, in whatever scheme (a scheme may replace the
+ * name's ending), and its shape as if it were stored plainly: dims[n_dims], outputs before inputs.
+ * *n_dims_out = 0: the checkpoint has no such tensor. The caller sets plane, file_rows, ... from
+ * the shape that it expects. Errors: TT_ERR_FILE, TT_ERR_UNSUPPORTED naming file and tensor. */
+tt_status tti_source_make(const tti_checkpoint *checkpoint, const char *name,
+                          tti_source *source_out, int64_t dims[TTI_MAX_DIMS], int *n_dims_out);
 
 /* ---- arch.c, arch_*.c ---- */
 
@@ -294,17 +307,19 @@ typedef struct tti_hyper {
     double scale;         /* routed_scaling_factor */
     bool norm_topk;
     bool attention_bias, mlp_bias;
-    int64_t n_shared;       /* shared experts; their width is n_shared * F */
-    int64_t first_dense;    /* layers below are dense */
-    int64_t last_moe;       /* layers above are dense (ERNIE) */
-    int64_t moe_every;      /* moe_layer_freq, decoder_sparse_step */
-    int64_t n_nextn;        /* MTP layers that the configuration states */
+    int64_t n_shared;          /* shared experts; their width is n_shared * F */
+    int64_t first_dense;       /* layers below are dense */
+    int64_t last_moe;          /* layers above are dense (ERNIE) */
+    int64_t moe_every;         /* moe_layer_freq, decoder_sparse_step */
+    int64_t n_nextn;           /* MTP layers that the configuration states */
     int64_t sliding_window;    /* 0 = none */
     bool use_sliding_window;   /* false: sliding_window counts for nothing */
-    int64_t max_window_layers; /* where layers are not typed: those from here on slide (Qwen3), or those below (Qwen2) */
+    int64_t max_window_layers; /* where layers are not typed: those from here on slide (Qwen3),
+                                * or those below (Qwen2) */
     int64_t rotary_dim;        /* 0: partial_rotary_factor says */
     int64_t chunk;             /* attention_chunk_size; 0 = none */
-    int64_t layer_interval;    /* every so many layers one is of another kind (Llama-4, Qwen3-Next) */
+    int64_t layer_interval;    /* every so many layers one is of another kind (Llama-4,
+                                * Qwen3-Next) */
     bool scale_queries;
     bool use_qk_norm;
     bool rope_interleaved;
@@ -317,18 +332,26 @@ typedef struct tti_hyper {
 
 enum { TTI_SPELLINGS = 3 };
 /* Pairs of a gate and an up matrix that may lie in one tensor. */
-typedef enum tti_pair { TTI_PAIR_DENSE, TTI_PAIR_EXPERT, TTI_PAIR_EXPERT_BIAS, TTI_PAIR_SHARED, TTI_PAIR_COUNT } tti_pair;
-/* Names of tensors, each with its spellings; %L stands for the layer and %E for the expert. The name of an expert's role without
- * %E is a tensor of all experts, [E] planes. */
+typedef enum tti_pair {
+    TTI_PAIR_DENSE,
+    TTI_PAIR_EXPERT,
+    TTI_PAIR_EXPERT_BIAS,
+    TTI_PAIR_SHARED,
+    TTI_PAIR_COUNT
+} tti_pair;
+/* Names of tensors, each with its spellings; %L stands for the layer and %E for the expert. The
+ * name of an expert's role without %E is a tensor of all experts, [E] planes. */
 typedef struct tti_tensor_names {
     const char *role[TT_ROLE_COUNT][TTI_SPELLINGS];
-    /* Where the roles' own tensors are absent: gate and up in one, [2F][H]; the gate's rows first, or row by row in turns. */
+    /* Where the roles' own tensors are absent: gate and up in one, [2F][H]; the gate's rows first,
+     * or row by row in turns. */
     const char *pair[TTI_PAIR_COUNT][TTI_SPELLINGS];
     bool pairs_in_turns;
     bool transposed; /* planes of all experts, stored plainly, are [inputs][outputs] */
 } tti_tensor_names;
 
-/* Which part of a tensor a role is: segments of the rows of [file_rows][...], and what becomes of each number. */
+/* Which part of a tensor a role is: segments of the rows of [file_rows][...], and what becomes of
+ * each number. */
 typedef struct tti_view {
     int64_t file_rows;
     tti_segment segment[TTI_SEGMENTS];
@@ -336,7 +359,8 @@ typedef struct tti_view {
     tti_map map;
 } tti_view;
 
-/* A key that only one value is computed of: any other is refused, unless the family reads the key. Absent and null are well. */
+/* A key that only one value is computed of: any other is refused, unless the family reads the key.
+ * Absent and null are well. */
 typedef struct tti_only {
     const char *key;
     const char *value; /* JSON; NULL: finish() sees to it */
@@ -350,17 +374,21 @@ extern const tti_only tti_common_only[];
 typedef struct tti_family {
     const char *const *architectures; /* accepted config "architectures", NULL-ended */
     const char *const *model_types;   /* accepted config "model_type", NULL-ended */
-    const char *nested;               /* the object of config.json that holds the keys, if it is there; NULL: the whole */
+    const char *nested;               /* the object of config.json that holds the keys, if it is
+                                       * there; NULL: the whole */
     const char *prefix;               /* of tensor names, where the checkpoint has it; NULL: none */
     double rope_theta;                /* where the configuration states none */
     double partial_rotary;            /* the same; 0 = all of a head, and no other is accepted */
-    const char *const *layer_types;   /* accepted in "layer_types", NULL-ended; NULL: full_attention only */
-    const tti_only *only;             /* besides tti_common_only, and before it; ended by a NULL key; NULL: none */
+    const char *const *layer_types;   /* accepted in "layer_types", NULL-ended; NULL:
+                                       * full_attention only */
+    const tti_only *only;             /* besides tti_common_only, and before it; ended by a NULL
+                                       * key; NULL: none */
     const tti_key *keys;              /* config keys -> tti_hyper */
     /* What is not one to one: defaults that depend on other keys, refusals. */
     tt_status (*finish)(tti_hyper *hyper);
     bool (*layer_is_moe)(const tti_hyper *hyper, int64_t layer);
-    /* Whatever else differs by layer; *layer comes with is_moe set and plain attention. NULL: nothing. */
+    /* Whatever else differs by layer; *layer comes with is_moe set and plain attention. NULL:
+     * nothing. */
     void (*set_layer)(const tti_hyper *hyper, int64_t id, tt_layer *layer);
     /* Names that differ from tti_common_tensors; where a row is empty the common one counts. */
     tti_tensor_names tensors;
@@ -390,8 +418,9 @@ extern const tti_family tti_family_qwen3;
 extern const tti_family tti_family_qwen3_moe;
 extern const tti_family tti_family_qwen3_next;
 
-/* layer_is_moe of several families: every layer; each moe_every-th one from first_dense on; those whose number from 1 on is a
- * multiple of moe_every, but none of mlp_only_layers (tti_arch_check_mlp_only in finish). */
+/* layer_is_moe of several families: every layer; each moe_every-th one from first_dense on; those
+ * whose number from 1 on is a multiple of moe_every, but none of mlp_only_layers
+ * (tti_arch_check_mlp_only in finish). */
 bool tti_arch_every_layer(const tti_hyper *hyper, int64_t layer);
 bool tti_arch_after_dense(const tti_hyper *hyper, int64_t layer);
 bool tti_arch_unless_mlp_only(const tti_hyper *hyper, int64_t layer);
@@ -457,8 +486,8 @@ enum {
         .type = TTI_KEY_REAL, .name = {"routed_scaling_factor"}, .offset = TTI_OFFSET(scale),      \
         .fallback = (value), .min = 1e-6, .max = 1e6                                               \
     }
-/* The keys of almost every decoder with grouped-query attention, and what counts where they are absent. n_kv 0: as many as there are
- * heads; head_width 0: H / heads. */
+/* The keys of almost every decoder with grouped-query attention, and what counts where they are
+ * absent. n_kv 0: as many as there are heads; head_width 0: H / heads. */
 #define TTI_KEYS_GQA(n_kv, head_width, n_context, eps)                                             \
     TTI_KEY_SIZE("num_hidden_layers", arch.L, TTI_MAX_LAYERS),                                     \
         TTI_KEY_SIZE("hidden_size", arch.H, TTI_MAX_WIDTH),                                        \
@@ -474,8 +503,8 @@ enum {
         .type = TTI_KEY_FLOAT, .name = {key}, .offset = TTI_OFFSET(field), .fallback = (value),    \
         .min = 1e-6, .max = 1e6                                                                    \
     }
-/* A layer's window: it slides if layer_types says so, or where that is silent if by_default; and the same for whether it is of
- * another type. MTP layers have no type. */
+/* A layer's window: it slides if layer_types says so, or where that is silent if by_default; and
+ * the same for whether it is of another type. MTP layers have no type. */
 void tti_arch_set_window(const tti_hyper *hyper, int64_t id, bool by_default, tt_layer *layer);
 bool tti_arch_layer_is(const tti_hyper *hyper, int64_t id, const char *type, bool by_default);
 /* set_layer where every layer slides, or none (use_sliding_window). */
@@ -495,11 +524,13 @@ tt_status tti_arch_check_router(const tti_hyper *hyper);
 
 enum { TTI_CONFIG_BYTES = 16 << 20 }; /* largest config.json; real ones are below 100 kB */
 /* Reads DIR/config.json. hyper_out->root must be given to json_decref by the caller,
- * hyper_out->arch.rope.inv_freq and .long_inv_freq to free. `what` is the file's path and must outlive hyper. */
+ * hyper_out->arch.rope.inv_freq and .long_inv_freq to free. `what` is the file's path and must
+ * outlive hyper. */
 tt_status tti_config_read(const char *dir, const char *what, const tti_family **family_out,
                           tti_hyper *hyper_out);
 /* The same of an object that is there already, and which is taken over, whatever comes of it. */
-tt_status tti_config_take(const char *what, json_t *root, const tti_family **family_out, tti_hyper *hyper_out);
+tt_status tti_config_take(const char *what, json_t *root, const tti_family **family_out,
+                          tti_hyper *hyper_out);
 /* generation_config.json (may be absent) and the end ids of both files. Owner: *ids_out is the
  * caller's. */
 tt_status tti_config_read_generation(const char *dir, const tti_hyper *hyper,
@@ -514,7 +545,8 @@ enum {
     TTI_N_EXPERT_ROLES = TT_ROLE_EXPERT_DOWN_BIAS - TT_ROLE_EXPERT_GATE + 1
 };
 
-/* A role's tensor and where it lies; tensor.source points to source (set when the tensor is asked for). */
+/* A role's tensor and where it lies; tensor.source points to source (set when the tensor is asked
+ * for). */
 typedef struct tti_resolved {
     tt_tensor tensor;
     tti_source source;
@@ -528,21 +560,24 @@ struct tt_model {
     int n_files;
     tti_names names; /* of tensors */
     tti_resolved global[TTI_N_GLOBAL_ROLES];
-    tti_resolved *layer[TT_ROLE_COUNT]; /* layer[role][L + n_mtp]; NULL for global and expert roles */
-    tti_resolved **expert; /* expert[L + n_mtp], each [3 roles, or 6 with biases][E], or NULL in a dense layer */
+    tti_resolved *layer[TT_ROLE_COUNT]; /* layer[role][L + n_mtp]; NULL for global and expert
+                                         * roles */
+    tti_resolved **expert; /* expert[L + n_mtp], each [3 roles, or 6 with biases][E], or NULL in
+                            * a dense layer */
     int32_t *end_ids;
     size_t n_end_ids;
     tt_generation generation;
 };
 
-/* Shape of a role's tensor in a layer (role_shapes.c); false if the architecture has none there. vector_out: one
- * dimension. */
+/* Shape of a role's tensor in a layer (role_shapes.c); false if the architecture has none there.
+ * vector_out: one dimension. */
 bool tti_role_shape(const tt_arch *arch, tt_role role, int64_t layer, int64_t *rows_out,
                     int64_t *cols_out, bool *vector_out);
 /* The names of a role in a family: its own, or the common ones; NULL-ended or TTI_SPELLINGS. */
 const char *const *tti_role_names(const tti_family *family, tt_role role);
 /* Gives the model its tables of n_layers layers (with MTP layers), empty, and fills arch.layer. */
-tt_status tti_roles_set_layers(tt_model *model, const tti_family *family, const tti_hyper *hyper, int64_t n_layers);
+tt_status tti_roles_set_layers(tt_model *model, const tti_family *family, const tti_hyper *hyper,
+                               int64_t n_layers);
 /* Sets arch.n_mtp and arch.layer and fills the tensors of all roles.
  * Errors: TT_ERR_FILE, TT_ERR_UNSUPPORTED naming file and tensor. */
 tt_status tti_roles_resolve(tt_model *model, const tti_family *family, const tti_hyper *hyper,
@@ -557,9 +592,11 @@ typedef struct tti_claims {
     const tt_arch *arch;
     const char *prefix;   /* of all names */
     const json_t *config; /* the family's keys */
-    int64_t n_nextn;      /* MTP layers that the configuration states, as far as the family reads such a key */
+    int64_t n_nextn;      /* MTP layers that the configuration states, as far as the family reads
+                           * such a key */
 } tti_claims;
-/* Refuses a checkpoint with tensors that no role claimed and that might change results; says which parts are not run.
+/* Refuses a checkpoint with tensors that no role claimed and that might change results; says which
+ * parts are not run.
  * Errors: TT_ERR_UNSUPPORTED naming file and the first such tensor; TT_ERR_IO. */
 tt_status tti_claims_check(const tti_claims *claims);
 

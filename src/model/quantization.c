@@ -1,9 +1,11 @@
 /* quantization.c - quantization_config: what a checkpoint says of its own storage.
  *
- * How a matrix is stored is decided tensor by tensor, from what lies in the files (source_make.c). What is said here settles what
- * tensors cannot tell (the size of a block, the zero points' convention), and must not contradict them. So lists of
- * modules that are or are not converted are not read.
- * Sources: the configurations of transformers, compressed-tensors, AutoGPTQ, AutoAWQ and AutoRound. */
+ * How a matrix is stored is decided tensor by tensor, from what lies in the files (source_make.c).
+ * What is said here settles what tensors cannot tell (the size of a block, the zero points'
+ * convention), and must not contradict them. So lists of modules that are or are not converted are
+ * not read.
+ * Sources: the configurations of transformers, compressed-tensors, AutoGPTQ, AutoAWQ and
+ * AutoRound. */
 #include "model_internal.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -182,7 +184,8 @@ static tt_status read_awq(const char *what, const json_t *object, tti_quantizati
     return TT_OK;
 }
 
-/* True if a module of auto-round's extra_config has codes of its own; 16 bits or more are none, which shows in the tensors. */
+/* True if a module of auto-round's extra_config has codes of its own; 16 bits or more are none,
+ * which shows in the tensors. */
 static bool has_own_codes(const json_t *extra, const json_t *object)
 {
     static const char *const keys[] = {"bits", "group_size", "sym"};
@@ -194,7 +197,8 @@ static bool has_own_codes(const json_t *extra, const json_t *object)
         bool plain = json_is_integer(bits) && json_integer_value(bits) >= 16;
         for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]) && !plain; i++) {
             const json_t *value = json_object_get(module, keys[i]);
-            if (value && !json_is_null(value) && !json_equal(value, json_object_get(object, keys[i]))) {
+            if (value && !json_is_null(value) &&
+                !json_equal(value, json_object_get(object, keys[i]))) {
                 return true;
             }
         }
@@ -202,8 +206,8 @@ static bool has_own_codes(const json_t *extra, const json_t *object)
     return false;
 }
 
-/* AutoRound packs as AutoGPTQ or AutoAWQ do, and says which. Without a word it was GPTQ; how its zero points are stored is then known
- * (checked, matrix by matrix) of symmetric ones only. */
+/* AutoRound packs as AutoGPTQ or AutoAWQ do, and says which. Without a word it was GPTQ; how its
+ * zero points are stored is then known (checked, matrix by matrix) of symmetric ones only. */
 static tt_status read_auto_round(const char *what, const json_t *object, tti_quantization *q)
 {
     static const tti_key keys[] = {TEXT("packing_format", format, NULL), FLAG("sym", symmetric, 1),
@@ -215,8 +219,10 @@ static tt_status read_auto_round(const char *what, const json_t *object, tti_qua
              "symmetric",
              tti_show_path(what));
     const char *format = s.format ? s.format : "auto_gptq";
-    format += strncmp(format, "auto_round:", strlen("auto_round:")) == 0 ? strlen("auto_round:") : 0;
-    bool awq = strcmp(format, "auto_awq") == 0, own = has_own_codes(json_object_get(object, "extra_config"), object);
+    format +=
+        strncmp(format, "auto_round:", strlen("auto_round:")) == 0 ? strlen("auto_round:") : 0;
+    bool awq = strcmp(format, "auto_awq") == 0,
+         own = has_own_codes(json_object_get(object, "extra_config"), object);
     TT_CHECK(awq || strcmp(format, "auto_gptq") == 0, TT_ERR_UNSUPPORTED,
              "%s: quantization_config: packing_format '%s' is not supported (auto_round:auto_gptq "
              "and auto_round:auto_awq are)",
@@ -338,8 +344,9 @@ static tt_status read_compressed(const char *what, const json_t *object, tti_qua
     return TT_OK;
 }
 
-/* How it was made, what runs it and how that rounds activations, which says nothing of the numbers. The names are those that AutoGPTQ, GPTQModel,
- * AutoAWQ, AutoRound, transformers and compressed-tensors write. */
+/* How it was made, what runs it and how that rounds activations, which says nothing of the numbers.
+ * The names are those that AutoGPTQ, GPTQModel, AutoAWQ, AutoRound, transformers and
+ * compressed-tensors write. */
 static const char *const recipe_keys[] = {"quant_method",
                                           "modules_to_not_convert",
                                           "meta",
@@ -404,7 +411,8 @@ static const char *const recipe_keys[] = {"quant_method",
                                           "use_optimized_inference",
                                           NULL};
 
-/* Which modules are converted shows in the tensors; an own width of some is checked against them. */
+/* Which modules are converted shows in the tensors; an own width of some is checked against
+ * them. */
 static const char *const module_keys[] = {"block_name_to_quantize",
                                           "to_quant_block_names",
                                           "module_name_preceding_first_block",
@@ -450,7 +458,8 @@ static const char *const awq_keys[] = {"bits",       "w_bit",     "group_size", 
                                        "zero_point", "version",   "format",     "method",
                                        "sym",        "data_type", NULL};
 /* GPTQ's and, if it packs so, AWQ's: whichever it is, nothing but these. */
-static const char *const auto_round_keys[] = {"bits", "group_size", "sym", "data_type", "packing_format", "extra_config", NULL};
+static const char *const auto_round_keys[] = {"bits",           "group_size",   "sym", "data_type",
+                                              "packing_format", "extra_config", NULL};
 static const struct quant_method {
     const char *name;
     tti_quant_method method;
@@ -476,9 +485,10 @@ static bool is_read_by_any(const char *key)
 
 /* Words in the names of keys that change what the numbers mean, or how they are stored. */
 static const char *const telling_words[] = {
-    "bit",    "block",   "cluster",  "codebook", "dtype", "fmt",     "format", "group",
-    "hadamard", "lora",  "outlier",  "pack",     "permut", "residual", "rotat",  "scale",
-    "scaling", "smooth", "spars",    "strategy", "sym",   "transform", "type",  "zero", NULL};
+    "bit",       "block",    "cluster", "codebook", "dtype", "fmt",      "format",
+    "group",     "hadamard", "lora",    "outlier",  "pack",  "permut",   "residual",
+    "rotat",     "scale",    "scaling", "smooth",   "spars", "strategy", "sym",
+    "transform", "type",     "zero",    NULL};
 
 static bool is_telling(const char *key)
 {
@@ -489,8 +499,9 @@ static bool is_telling(const char *key)
     return *word != NULL;
 }
 
-/* The rule for keys that we know nothing of: an empty or negative one changes nothing; one that another method reads, or whose name has
- * one of the telling words, may change what the numbers mean and is refused; any other is of the recipe, and a warning. */
+/* The rule for keys that we know nothing of: an empty or negative one changes nothing; one that
+ * another method reads, or whose name has one of the telling words, may change what the numbers
+ * mean and is refused; any other is of the recipe, and a warning. */
 static tt_status check_known(const char *what, const json_t *object, const char *const *own)
 {
     const char *key;
@@ -500,14 +511,17 @@ static tt_status check_known(const char *what, const json_t *object, const char 
         bool is_empty = json_is_null(value) || json_is_false(value) ||
                         (json_is_array(value) && json_array_size(value) == 0) ||
                         (json_is_object(value) && json_object_size(value) == 0);
-        if (is_empty || is_one_of(key, own) || is_one_of(key, recipe_keys) || is_one_of(key, module_keys)) {
+        if (is_empty || is_one_of(key, own) || is_one_of(key, recipe_keys) ||
+            is_one_of(key, module_keys)) {
             continue;
         }
         TT_CHECK(!is_read_by_any(key) && !is_telling(key), TT_ERR_UNSUPPORTED,
                  "%s: quantization_config: '%s' is not supported", tti_show_path(what),
                  tti_show(key).text);
-        tt_log(TT_LOG_WARN, "%s: quantization_config: '%s' is not known and taken for a key of the recipe: ignored",
-               tti_show_path(what), tti_show(key).text);
+        tt_log(
+            TT_LOG_WARN,
+            "%s: quantization_config: '%s' is not known and taken for a key of the recipe: ignored",
+            tti_show_path(what), tti_show(key).text);
     }
     return TT_OK;
 }

@@ -42,8 +42,8 @@ typedef struct tti_quantization {
     bool varies;         /* some modules are stored by other rules, which are not read */
 } tti_quantization;
 
-/* Reads quantization_config of a configuration; absent is none. `what` names the file. Errors: TT_ERR_FILE; TT_ERR_UNSUPPORTED naming an
- * unknown method, format or version. */
+/* Reads quantization_config of a configuration; absent is none. `what` names the file. Errors:
+ * TT_ERR_FILE; TT_ERR_UNSUPPORTED naming an unknown method, format or version. */
 tt_status tti_quantization_read(const char *what, const json_t *config, tti_quantization *q_out);
 
 #endif

@@ -1,8 +1,11 @@
-/* requantize.c - weights in another format than the checkpoint's: which matrices (--weights), into what, and the rounding.
+/* requantize.c - weights in another format than the checkpoint's: which matrices (--weights), into
+ * what, and the rounding.
  *
- * Rows become floats and are rounded group by group (ttk.quantize), each for itself: so the bits do not depend on which rows a rank holds. Only the
- * matrices that most bytes and products are in change. Embedding, head, routers, the small matrices of gates, and kv_b (of which a part is packed
- * transposed) stay as stored: an error there touches every token, and they are a few per cent of the bytes. */
+ * Rows become floats and are rounded group by group (ttk.quantize), each for itself: so the bits do
+ * not depend on which rows a rank holds. Only the matrices that most bytes and products are in
+ * change. Embedding, head, routers, the small matrices of gates, and kv_b (of which a part is
+ * packed transposed) stay as stored: an error there touches every token, and they are a few per
+ * cent of the bytes. */
 #include "requantize.h"
 #include "model_internal.h"
 #include "tutti/log.h"
@@ -65,7 +68,8 @@ ttk_format tt_load_format(tt_weight_format weights, const tt_tensor *tensor)
 
 bool tti_same_format(const ttk_format *a, const ttk_format *b)
 {
-    return a->code == b->code && a->scale == b->scale && a->shift == b->shift && a->group == b->group && a->super == b->super;
+    return a->code == b->code && a->scale == b->scale && a->shift == b->shift &&
+           a->group == b->group && a->super == b->super;
 }
 
 /* ---- rounding ---- */
@@ -80,7 +84,8 @@ size_t tti_requantize_bytes(const ttk_format *to, int64_t n, int64_t K)
     return float_bytes(n, K) + tti_round_to_line(ttk_unpacked_bytes(to, n, K));
 }
 
-static const float *floats_of(const ttk_format *from, const ttk_unpacked *rows, int64_t n, int64_t K, float *work)
+static const float *floats_of(const ttk_format *from, const ttk_unpacked *rows, int64_t n,
+                              int64_t K, float *work)
 {
     if (from->code == TTK_F32) {
         return rows->code;
@@ -93,7 +98,8 @@ static const float *floats_of(const ttk_format *from, const ttk_unpacked *rows, 
     return work;
 }
 
-ttk_unpacked tti_requantize(const ttk_format *to, const ttk_format *from, const ttk_unpacked *rows, int64_t n, int64_t K, void *work)
+ttk_unpacked tti_requantize(const ttk_format *to, const ttk_format *from, const ttk_unpacked *rows,
+                            int64_t n, int64_t K, void *work)
 {
     const float *w = floats_of(from, rows, n, K, work);
     ttk_unpacked out = ttk_unpacked_in(to, n, K, (unsigned char *)work + float_bytes(n, K));
@@ -108,12 +114,13 @@ tt_act tt_load_default_act(const tt_model *model, tt_weight_format weights)
     for (int64_t layer = 0; layer < model->arch.L; layer++) {
         const bool is_moe = model->arch.layer[layer].is_moe;
         if (is_moe || model->arch.E == 0) {
-            tt_tensor tensor = tt_model_tensor(model, is_moe ? TT_ROLE_EXPERT_GATE : TT_ROLE_GATE, layer, 0);
+            tt_tensor tensor =
+                tt_model_tensor(model, is_moe ? TT_ROLE_EXPERT_GATE : TT_ROLE_GATE, layer, 0);
             ttk_format format = tt_load_format(weights, &tensor);
-            return ttk_format_is_plain(&format)                             ? TT_ACT_F32
+            return ttk_format_is_plain(&format)                         ? TT_ACT_F32
                    : format.code == TTK_E4M3 || format.code == TTK_E2M1 ? TT_ACT_BF16
-                   : ttk_can_act8(&format, tensor.cols)                     ? TT_ACT_INT8
-                                                                            : TT_ACT_F32;
+                   : ttk_can_act8(&format, tensor.cols)                 ? TT_ACT_INT8
+                                                                        : TT_ACT_F32;
         }
     }
     return TT_ACT_F32;
@@ -129,13 +136,16 @@ void tt_load_warn_requantized(const tt_model *model, tt_weight_format weights)
     }
     for (tt_tensor_place at = {0}; tt_model_next_tensor(model, &at, &tensor);) {
         ttk_format to = tt_load_format(weights, &tensor);
-        if (can_change(at.role) && at.layer < model->arch.L && !ttk_format_is_plain(&tensor.format) && !tti_same_format(&tensor.format, &to)) {
+        if (can_change(at.role) && at.layer < model->arch.L &&
+            !ttk_format_is_plain(&tensor.format) && !tti_same_format(&tensor.format, &to)) {
             first = first ? first : tensor.name;
             n++;
         }
     }
     if (n > 0) {
-        tt_log(TT_LOG_WARN, "%s: %lld matrices ('%s' and so on) are quantised already; --weights %s rounds them a second time",
-               tti_show_path(model->path), (long long)n, tti_show(first).text, formats[weights].name);
+        tt_log(
+            TT_LOG_WARN,
+            "%s: %lld matrices ('%s' and so on) are quantised already; --weights %s rounds them a second time",
+            tti_show_path(model->path), (long long)n, tti_show(first).text, formats[weights].name);
     }
 }

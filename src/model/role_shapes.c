@@ -1,5 +1,6 @@
-/* role_shapes.c - what shape the tensor of a role has in a layer, and whether the architecture has one there at all: a function per group of roles,
- * asked one after another until one knows the role. */
+/* role_shapes.c - what shape the tensor of a role has in a layer, and whether the architecture has
+ * one there at all: a function per group of roles, asked one after another until one knows the
+ * role. */
 #include "model_internal.h"
 
 typedef struct shape {
@@ -46,7 +47,8 @@ static bool trunk_shape(const tt_arch *a, tt_role role, shape *s)
 static bool gqa_shape(const tt_arch *a, tt_role role, bool delta, shape *s)
 {
     bool mla = a->attention == TT_ATTENTION_MLA && !delta, gqa = !mla && !delta;
-    bool head_norm = a->qk_norm == TT_QK_NORM_HEAD, qk_norm = gqa && a->qk_norm != TT_QK_NORM_NONE && !a->qk_norm_weightless;
+    bool head_norm = a->qk_norm == TT_QK_NORM_HEAD,
+         qk_norm = gqa && a->qk_norm != TT_QK_NORM_NONE && !a->qk_norm_weightless;
     int64_t n_q = a->Nq * (mla ? a->nope_dim + a->rope_dim : a->D), n_kv = a->Nkv * a->D;
     switch (role) {
     case TT_ROLE_Q:
@@ -165,13 +167,14 @@ static bool ffn_shape(const tt_arch *a, tt_role role, bool moe, shape *s)
     }
 }
 
-bool tti_role_shape(const tt_arch *arch, tt_role role, int64_t layer, int64_t *rows_out, int64_t *cols_out, bool *vector_out)
+bool tti_role_shape(const tt_arch *arch, tt_role role, int64_t layer, int64_t *rows_out,
+                    int64_t *cols_out, bool *vector_out)
 {
     const tt_layer *of = tt_role_is_global(role) ? NULL : &arch->layer[layer];
     bool delta = of && of->mixer == TT_MIXER_DELTA, moe = of && of->is_moe;
     shape s = {0};
-    if (!trunk_shape(arch, role, &s) && !gqa_shape(arch, role, delta, &s) && !mla_shape(arch, role, delta, &s) &&
-        !delta_shape(arch, role, delta, &s)) {
+    if (!trunk_shape(arch, role, &s) && !gqa_shape(arch, role, delta, &s) &&
+        !mla_shape(arch, role, delta, &s) && !delta_shape(arch, role, delta, &s)) {
         (void)ffn_shape(arch, role, moe, &s);
     }
     *rows_out = s.rows;

@@ -41,15 +41,17 @@ static const char *const *role_names(const resolver *r, tt_role role)
     return tti_role_names(r->family, role);
 }
 
-/* The names of the tensor that may hold this role and another; NULL if no such thing exists. *second_out: it is the other half. */
+/* The names of the tensor that may hold this role and another; NULL if no such thing exists.
+ * *second_out: it is the other half. */
 static const char *const *pair_names(const resolver *r, tt_role role, bool *second_out)
 {
     static const struct {
         tt_role first, second;
-    } pairs[TTI_PAIR_COUNT] = {[TTI_PAIR_DENSE] = {TT_ROLE_GATE, TT_ROLE_UP},
-                               [TTI_PAIR_EXPERT] = {TT_ROLE_EXPERT_GATE, TT_ROLE_EXPERT_UP},
-                               [TTI_PAIR_EXPERT_BIAS] = {TT_ROLE_EXPERT_GATE_BIAS, TT_ROLE_EXPERT_UP_BIAS},
-                               [TTI_PAIR_SHARED] = {TT_ROLE_SHARED_GATE, TT_ROLE_SHARED_UP}};
+    } pairs[TTI_PAIR_COUNT] = {
+        [TTI_PAIR_DENSE] = {TT_ROLE_GATE, TT_ROLE_UP},
+        [TTI_PAIR_EXPERT] = {TT_ROLE_EXPERT_GATE, TT_ROLE_EXPERT_UP},
+        [TTI_PAIR_EXPERT_BIAS] = {TT_ROLE_EXPERT_GATE_BIAS, TT_ROLE_EXPERT_UP_BIAS},
+        [TTI_PAIR_SHARED] = {TT_ROLE_SHARED_GATE, TT_ROLE_SHARED_UP}};
     for (int i = 0; i < TTI_PAIR_COUNT; i++) {
         if (role == pairs[i].first || role == pairs[i].second) {
             *second_out = role == pairs[i].second;
@@ -65,7 +67,8 @@ static bool is_per_expert(const char *pattern)
 }
 
 /* Writes pattern with %L and %E replaced into name[NAME_BYTES]. */
-static void expand(const resolver *r, const char *pattern, int64_t layer, int64_t expert, char *name)
+static void expand(const resolver *r, const char *pattern, int64_t layer, int64_t expert,
+                   char *name)
 {
     size_t used = (size_t)snprintf(name, NAME_BYTES, "%s", r->prefix);
     for (const char *c = pattern; *c; c++) {
@@ -81,8 +84,10 @@ static void expand(const resolver *r, const char *pattern, int64_t layer, int64_
     name[used] = 0;
 }
 
-/* What the checkpoint has under the first of the spellings that it has at all; out->n_dims = 0 if none. */
-static tt_status find(const resolver *r, const char *const *spellings, int64_t layer, int64_t expert, found *out)
+/* What the checkpoint has under the first of the spellings that it has at all; out->n_dims = 0 if
+ * none. */
+static tt_status find(const resolver *r, const char *const *spellings, int64_t layer,
+                      int64_t expert, found *out)
 {
     out->n_dims = 0;
     for (int i = 0; i < TTI_SPELLINGS && spellings && spellings[i] && out->n_dims == 0; i++) {
@@ -107,7 +112,8 @@ static void show_dims(char *text, size_t bytes, const int64_t *dim, int n_dims)
     size_t used = 0;
     text[0] = 0;
     for (int i = 0; i < n_dims && i < TTI_MAX_DIMS; i++) {
-        used += (size_t)snprintf(text + used, bytes - used, "%s%lld", i ? ", " : "", (long long)dim[i]);
+        used +=
+            (size_t)snprintf(text + used, bytes - used, "%s%lld", i ? ", " : "", (long long)dim[i]);
     }
     if (n_dims > TTI_MAX_DIMS) {
         snprintf(text + used, bytes - used, ", ...");
@@ -145,9 +151,10 @@ static tt_status check_shape(const resolver *r, const found *f, int n_dims, cons
     char have[128], need[128];
     show_dims(have, sizeof(have), f->dims, f->n_dims);
     show_dims(need, sizeof(need), dim, n_dims);
-    return TT_FAIL(TT_ERR_FILE, "%s: tensor '%s' has the shape [%s], the configuration asks for [%s]",
-                   tti_show_path(r->checkpoint->file[f->source.part[0].file_id].path), tti_show(f->source.name).text, have,
-                   need);
+    return TT_FAIL(TT_ERR_FILE,
+                   "%s: tensor '%s' has the shape [%s], the configuration asks for [%s]",
+                   tti_show_path(r->checkpoint->file[f->source.part[0].file_id].path),
+                   tti_show(f->source.name).text, have, need);
 }
 
 /* A role's shape, and which part of its tensor it is. */
@@ -163,7 +170,8 @@ static bool want(const resolver *r, tt_role role, int64_t layer, wanted *w)
     if (!tti_role_shape(r->arch, role, layer, &w->rows, &w->cols, &w->vector)) {
         return false;
     }
-    w->view = (tti_view){.file_rows = w->rows, .segment = {{w->rows, 0, w->rows, w->rows}}, .n_segments = 1};
+    w->view = (tti_view){
+        .file_rows = w->rows, .segment = {{w->rows, 0, w->rows, w->rows}}, .n_segments = 1};
     if (r->family->view) {
         r->family->view(r->arch, role, &w->view);
     }
@@ -176,7 +184,8 @@ static void want_half(const resolver *r, bool second, wanted *w)
     bool turns = r->family->tensors.pairs_in_turns;
     int64_t n = w->rows;
     w->view.file_rows = 2 * n;
-    w->view.segment[0] = turns ? (tti_segment){n, second, 1, 2} : (tti_segment){n, second ? n : 0, n, n};
+    w->view.segment[0] =
+        turns ? (tti_segment){n, second, 1, 2} : (tti_segment){n, second ? n : 0, n, n};
 }
 
 /* What was found, as the matrix that is wanted: of plane `plane`. */
@@ -191,13 +200,15 @@ static tti_resolved resolved_of(const found *f, const wanted *w, int64_t plane, 
     memcpy(source->segment, w->view.segment, sizeof(source->segment));
     source->n_segments = w->view.n_segments;
     source->map = w->view.map;
-    resolved.tensor = (tt_tensor){.name = source->name, .rows = w->rows, .cols = w->cols, .format = source->format};
+    resolved.tensor = (tt_tensor){
+        .name = source->name, .rows = w->rows, .cols = w->cols, .format = source->format};
     return resolved;
 }
 
-/* Looks a role up: under its own names, else as half of a pair. Refuses if it is not there; expert roles may be planes, then
- * `planes` chooses what name a refusal gives. */
-static tt_status look_up(const resolver *r, tt_role role, int64_t layer, bool planes, wanted *w, found *f)
+/* Looks a role up: under its own names, else as half of a pair. Refuses if it is not there; expert
+ * roles may be planes, then `planes` chooses what name a refusal gives. */
+static tt_status look_up(const resolver *r, tt_role role, int64_t layer, bool planes, wanted *w,
+                         found *f)
 {
     bool second = false;
     TT_TRY(find(r, role_names(r, role), layer, 0, f));
@@ -214,7 +225,8 @@ static tt_status look_up(const resolver *r, tt_role role, int64_t layer, bool pl
     if (!names[0]) {
         names = pair;
     }
-    TT_CHECK(names && names[0], TT_ERR_UNSUPPORTED, "%s: no name is known for a tensor that %s needs",
+    TT_CHECK(names && names[0], TT_ERR_UNSUPPORTED,
+             "%s: no name is known for a tensor that %s needs",
              tti_show_path(r->checkpoint->source), tti_show(r->arch->name).text);
     int i = 0;
     while (planes && is_per_expert(names[i]) && i + 1 < TTI_SPELLINGS && names[i + 1]) {
@@ -223,8 +235,10 @@ static tt_status look_up(const resolver *r, tt_role role, int64_t layer, bool pl
     return missing(r, names[i], layer, 0);
 }
 
-/* The tensor of a role that is not an expert's; *resolved_out is left alone where the architecture has none. */
-static tt_status resolve_one(const resolver *r, tt_role role, int64_t layer, tti_resolved *resolved_out)
+/* The tensor of a role that is not an expert's; *resolved_out is left alone where the architecture
+ * has none. */
+static tt_status resolve_one(const resolver *r, tt_role role, int64_t layer,
+                             tti_resolved *resolved_out)
 {
     wanted w;
     found f;
@@ -237,20 +251,24 @@ static tt_status resolve_one(const resolver *r, tt_role role, int64_t layer, tti
     return TT_OK;
 }
 
-/* Planes of all experts: [E][outputs][inputs], or [E][inputs][outputs] where the family stores them so; of such a family the other
- * order is accepted too where the shape leaves no doubt. */
-static tt_status check_planes(const resolver *r, const found *f, const wanted *w, bool *transposed_out)
+/* Planes of all experts: [E][outputs][inputs], or [E][inputs][outputs] where the family stores them
+ * so; of such a family the other order is accepted too where the shape leaves no doubt. */
+static tt_status check_planes(const resolver *r, const found *f, const wanted *w,
+                              bool *transposed_out)
 {
     int64_t E = r->arch->E, rows = w->view.file_rows, cols = w->cols;
     const int64_t straight[] = {E, rows, cols}, turned[] = {E, cols, rows};
     int n_dims = w->vector ? 2 : 3;
-    bool turns = r->family->tensors.transposed && f->source.scheme == TTI_SCHEME_PLAIN && !w->vector;
+    bool turns =
+        r->family->tensors.transposed && f->source.scheme == TTI_SCHEME_PLAIN && !w->vector;
     *transposed_out = turns && (rows == cols || !has_shape(f, n_dims, straight));
     return check_shape(r, f, n_dims, *transposed_out ? turned : straight);
 }
 
-/* One role of all experts of a layer: experts[E]. *planes: in: how a missing tensor is named; out: how they lie. */
-static tt_status resolve_role_of_experts(const resolver *r, tt_role role, int64_t layer, bool *planes, tti_resolved *experts)
+/* One role of all experts of a layer: experts[E]. *planes: in: how a missing tensor is named; out:
+ * how they lie. */
+static tt_status resolve_role_of_experts(const resolver *r, tt_role role, int64_t layer,
+                                         bool *planes, tti_resolved *experts)
 {
     wanted w;
     found f;
@@ -299,7 +317,8 @@ static tt_status resolve_experts(const resolver *r, int64_t layer, tt_model *mod
     TT_CHECK(experts, TT_ERR_NOMEM, "no memory for the table of %lld experts", (long long)a->E);
     model->expert[layer] = experts;
     for (int i = 0; i < n_roles; i++) {
-        TT_TRY(resolve_role_of_experts(r, (tt_role)(TT_ROLE_EXPERT_GATE + i), layer, &planes, experts + i * a->E));
+        TT_TRY(resolve_role_of_experts(r, (tt_role)(TT_ROLE_EXPERT_GATE + i), layer, &planes,
+                                       experts + i * a->E));
     }
     return TT_OK;
 }
@@ -335,7 +354,8 @@ static tt_status allocate(tt_model *model, int64_t n_layers)
     return TT_OK;
 }
 
-tt_status tti_roles_set_layers(tt_model *model, const tti_family *family, const tti_hyper *hyper, int64_t n_layers)
+tt_status tti_roles_set_layers(tt_model *model, const tti_family *family, const tti_hyper *hyper,
+                               int64_t n_layers)
 {
     tt_arch *arch = &model->arch;
     TT_TRY(allocate(model, n_layers));
@@ -351,7 +371,8 @@ tt_status tti_roles_set_layers(tt_model *model, const tti_family *family, const 
 }
 
 /* One role of a packed checkpoint, in one layer (0 for a global role); of all experts. */
-static tt_status resolve_panel(const resolver *r, const tti_panels *panels, tt_role role, int64_t layer, tt_model *model)
+static tt_status resolve_panel(const resolver *r, const tti_panels *panels, tt_role role,
+                               int64_t layer, tt_model *model)
 {
     const tt_arch *a = r->arch;
     int n_roles = a->expert_bias ? TTI_N_EXPERT_ROLES : TTI_N_EXPERT_MATRICES;
@@ -363,14 +384,16 @@ static tt_status resolve_panel(const resolver *r, const tti_panels *panels, tt_r
     }
     if (expert && !model->expert[layer]) {
         TT_CHECK((uint64_t)a->E * (uint64_t)n_roles <= r->checkpoint->table.n, TT_ERR_FILE,
-                 "%s: the configuration states %lld experts, the checkpoint has %zu tensors", tti_show_path(r->checkpoint->source),
-                 (long long)a->E, r->checkpoint->table.n);
+                 "%s: the configuration states %lld experts, the checkpoint has %zu tensors",
+                 tti_show_path(r->checkpoint->source), (long long)a->E, r->checkpoint->table.n);
         model->expert[layer] = calloc((size_t)a->E * (size_t)n_roles, sizeof(**model->expert));
-        TT_CHECK(model->expert[layer], TT_ERR_NOMEM, "no memory for the table of %lld experts", (long long)a->E);
+        TT_CHECK(model->expert[layer], TT_ERR_NOMEM, "no memory for the table of %lld experts",
+                 (long long)a->E);
     }
     for (int64_t e = 0; e < (expert ? a->E : 1); e++) {
-        tti_resolved *to = expert ? &model->expert[layer][(int64_t)(role - TT_ROLE_EXPERT_GATE) * a->E + e]
-                                  : (global ? &model->global[role] : &model->layer[role][layer]);
+        tti_resolved *to =
+            expert ? &model->expert[layer][(int64_t)(role - TT_ROLE_EXPERT_GATE) * a->E + e]
+                   : (global ? &model->global[role] : &model->layer[role][layer]);
         TT_TRY(tti_panels_resolve(panels, r->checkpoint, role, layer, e, shape, to));
     }
     return TT_OK;
@@ -387,7 +410,8 @@ static tt_status resolve_global(const resolver *r, const tti_panels *panels, tt_
     return TT_OK;
 }
 
-static tt_status resolve_layer(const resolver *r, const tti_panels *panels, int64_t layer, tt_model *model)
+static tt_status resolve_layer(const resolver *r, const tti_panels *panels, int64_t layer,
+                               tt_model *model)
 {
     for (int i = TTI_N_GLOBAL_ROLES; i < TT_ROLE_COUNT; i++) {
         tt_role role = (tt_role)i;
@@ -412,7 +436,8 @@ static void forget_layer(tt_model *model, int64_t layer)
     model->expert[layer] = NULL;
 }
 
-/* Layers behind the last one are not run, so one that cannot be used ends them and refuses nothing. */
+/* Layers behind the last one are not run, so one that cannot be used ends them and refuses
+ * nothing. */
 static tt_status resolve_layers(const resolver *r, const tti_panels *panels, tt_model *model)
 {
     tt_arch *a = &model->arch;
@@ -420,8 +445,9 @@ static tt_status resolve_layers(const resolver *r, const tti_panels *panels, tt_
         tt_status st = resolve_layer(r, panels, layer, model);
         bool is_bad = st == TT_ERR_FILE || st == TT_ERR_UNSUPPORTED;
         if (is_bad && layer >= a->L) {
-            tt_log(TT_LOG_WARN, "layer %lld, which predicts further tokens and is not run, cannot be used: %s", (long long)layer,
-                   tt_status_message());
+            tt_log(TT_LOG_WARN,
+                   "layer %lld, which predicts further tokens and is not run, cannot be used: %s",
+                   (long long)layer, tt_status_message());
             forget_layer(model, layer);
             a->n_mtp = layer - a->L;
         } else {
@@ -431,8 +457,8 @@ static tt_status resolve_layers(const resolver *r, const tti_panels *panels, tt_
     return TT_OK;
 }
 
-static tt_status resolve(tt_model *model, const tti_family *family, const tti_hyper *hyper, const tti_checkpoint *checkpoint,
-                         const tti_panels *panels)
+static tt_status resolve(tt_model *model, const tti_family *family, const tti_hyper *hyper,
+                         const tti_checkpoint *checkpoint, const tti_panels *panels)
 {
     tt_arch *arch = &model->arch;
     resolver r = {.family = family, .checkpoint = checkpoint, .arch = arch, .prefix = ""};
@@ -442,7 +468,8 @@ static tt_status resolve(tt_model *model, const tti_family *family, const tti_hy
         expand(&r, role_names(&r, TT_ROLE_EMBED)[0], 0, 0, name);
         r.prefix = tti_table_find(&checkpoint->table, name) ? family->prefix : "";
     }
-    arch->n_mtp = panels ? (panels->n_mtp < hyper->n_nextn ? panels->n_mtp : hyper->n_nextn) : count_mtp(&r, hyper->n_nextn);
+    arch->n_mtp = panels ? (panels->n_mtp < hyper->n_nextn ? panels->n_mtp : hyper->n_nextn)
+                         : count_mtp(&r, hyper->n_nextn);
     arch->mla_split = panels ? panels->mla_split : arch->mla_split;
     arch->rope.interleaved |= panels && panels->interleaved;
     int64_t n_layers = arch->L + arch->n_mtp;
@@ -452,7 +479,8 @@ static tt_status resolve(tt_model *model, const tti_family *family, const tti_hy
     TT_TRY(tti_roles_set_layers(model, family, hyper, n_layers));
     TT_TRY(resolve_global(&r, panels, model));
     TT_TRY(resolve_layers(&r, panels, model));
-    return tti_claims_check(&(tti_claims){family, checkpoint, arch, r.prefix, hyper->config, hyper->n_nextn});
+    return tti_claims_check(
+        &(tti_claims){family, checkpoint, arch, r.prefix, hyper->config, hyper->n_nextn});
 }
 
 tt_status tti_roles_resolve(tt_model *model, const tti_family *family, const tti_hyper *hyper,
@@ -462,7 +490,8 @@ tt_status tti_roles_resolve(tt_model *model, const tti_family *family, const tti
     if (checkpoint->table.panels) {
         TT_TRY(tti_panels_read(checkpoint, &panels));
     }
-    tt_status st = resolve(model, family, hyper, checkpoint, checkpoint->table.panels ? &panels : NULL);
+    tt_status st =
+        resolve(model, family, hyper, checkpoint, checkpoint->table.panels ? &panels : NULL);
     tti_panels_fini(&panels);
     return st;
 }

@@ -1,9 +1,9 @@
 /* rope.c - rotary frequencies with the scalings that checkpoints state.
  *
  * inv_freq[i] = theta^(-2i/d), then changed by the scaling type; all in double, rounded to float
- * once at the end. Sources: RoPE arXiv:2104.09864; LongRoPE arXiv:2402.13753; YaRN arXiv:2309.00071 (with the attention factor
- * and mscale keys of DeepSeek's configurations); Llama 3.1's "llama3" rule as its configurations
- * state it. */
+ * once at the end. Sources: RoPE arXiv:2104.09864; LongRoPE arXiv:2402.13753; YaRN arXiv:2309.00071
+ * (with the attention factor and mscale keys of DeepSeek's configurations); Llama 3.1's "llama3"
+ * rule as its configurations state it. */
 #include "model_internal.h"
 #include <math.h>
 #include <stdlib.h>
@@ -59,8 +59,8 @@ static tt_status object_or_null(const char *what, const json_t *config, const ch
 static const char *const other_keys[] = {"type", "rope_type", "rope_theta", "short_factor",
                                          "long_factor"};
 
-/* Keys without a meaning for the type are ignored, as transformers does (attn_factor of some files of Qwen3 with yarn is one), but not
- * those that turn components by positions of their own. */
+/* Keys without a meaning for the type are ignored, as transformers does (attn_factor of some files
+ * of Qwen3 with yarn is one), but not those that turn components by positions of their own. */
 static tt_status check_known(const char *what, const json_t *object)
 {
     const char *key, *unknown = NULL;
@@ -183,7 +183,8 @@ static tt_status check_type(const char *what, const tti_rope_keys *keys)
     return TT_OK;
 }
 
-/* An object that scales says how: without a type, or with one that scales nothing, other loaders differ in what they make of it. */
+/* An object that scales says how: without a type, or with one that scales nothing, other loaders
+ * differ in what they make of it. */
 static tt_status check_untyped(const char *what, const json_t *object, const char *type)
 {
     const json_t *rope_type = json_object_get(object, "rope_type"),
@@ -202,7 +203,8 @@ static tt_status check_untyped(const char *what, const json_t *object, const cha
                       strcmp(key, "rope_type") != 0;
         TT_CHECK(!scales || is_typed, TT_ERR_FILE,
                  "%s: rotary scaling has '%s', but no 'rope_type'", tti_show_path(what), key);
-        /* Of the keys beside a stated default, these would be the scaling itself; others are leftovers. */
+        /* Of the keys beside a stated default, these would be the scaling itself; others are
+         * leftovers. */
         scales = ((strcmp(key, "factor") == 0 || strcmp(key, "attention_factor") == 0) &&
                   json_number_value(value) != 1) ||
                  strcmp(key, "short_factor") == 0 || strcmp(key, "long_factor") == 0;
@@ -295,7 +297,8 @@ static void llama3(const tti_rope_keys *keys, double original, double *freq, int
         double wavelength = 2 * PI / freq[i];
         if (wavelength > original / low) {
             freq[i] /= keys->factor;
-        } else if (wavelength >= original / high && low < high) { /* equal ones leave no band between */
+            /* equal ones leave no band between */
+        } else if (wavelength >= original / high && low < high) {
             double s = (original / wavelength - low) / (high - low);
             freq[i] = (1 - s) * freq[i] / keys->factor + s * freq[i];
         }
@@ -369,7 +372,8 @@ static tt_status build_table(const char *what, const tti_rope_keys *keys, int64_
     double *freq = malloc((size_t)n * sizeof(*freq));
     float *table = malloc((size_t)n * sizeof(*table));
     double theta = keys->theta;
-    /* "dynamic" (NTK by length) leaves all as it is up to the model's context, and no run is longer; its alpha counts always. */
+    /* "dynamic" (NTK by length) leaves all as it is up to the model's context, and no run is
+     * longer; its alpha counts always. */
     if (strcmp(keys->type, "dynamic") == 0 && !isnan(keys->alpha) && rope->dim > 2) {
         theta *= pow(keys->alpha, (double)rope->dim / (double)(rope->dim - 2));
     }

@@ -242,7 +242,8 @@ static void find_stop_names(const tti_gguf_vocabulary *g, int64_t *id)
     }
     for (size_t i = 0; i < g->n_tokens; i++) {
         int32_t type = type_of(g, i);
-        for (size_t k = 0; (is_special(type) || type == TTI_GGUF_USER_DEFINED) && k < N_STOP_NAMES; k++) {
+        for (size_t k = 0; (is_special(type) || type == TTI_GGUF_USER_DEFINED) && k < N_STOP_NAMES;
+             k++) {
             if (id[k] < 0 && is_text(g->token[i], stop_names[k])) {
                 id[k] = (int64_t)i;
             }
@@ -282,7 +283,8 @@ tt_status tti_gguf_stop_ids(const tti_gguf_vocabulary *vocabulary, tt_ids *ids)
 {
     tti_gguf_vocabulary g = with_defaults(vocabulary);
     int64_t keys[] = {g.eos_id, g.eot_id, g.eom_id}, named[N_STOP_NAMES];
-    TT_CHECK(g.n_tokens < TTI_TOKEN_ID_LIMIT, TT_ERR_UNSUPPORTED, "%s: %zu tokens, more than %d", g.path, g.n_tokens, TTI_TOKEN_ID_LIMIT - 1);
+    TT_CHECK(g.n_tokens < TTI_TOKEN_ID_LIMIT, TT_ERR_UNSUPPORTED, "%s: %zu tokens, more than %d",
+             g.path, g.n_tokens, TTI_TOKEN_ID_LIMIT - 1);
     for (size_t k = 0; k < sizeof(keys) / sizeof(keys[0]); k++) {
         int32_t id = (int32_t)checked_id(&g, keys[k]);
         TT_TRY(tt_ids_append(ids, &id, id >= 0));
@@ -292,7 +294,8 @@ tt_status tti_gguf_stop_ids(const tti_gguf_vocabulary *vocabulary, tt_ids *ids)
     for (size_t k = 0; k < N_STOP_NAMES; k++) {
         int32_t id = (int32_t)named[k];
         is_harmony = is_harmony || (id >= 0 && strcmp(stop_names[k], "<|return|>") == 0);
-        bool counts = id >= 0 && is_special(type_of(&g, (size_t)id)) && !(k == STOP_END && is_harmony);
+        bool counts =
+            id >= 0 && is_special(type_of(&g, (size_t)id)) && !(k == STOP_END && is_harmony);
         TT_TRY(tt_ids_append(ids, &id, counts));
     }
     sort_and_unite(ids);

@@ -31,9 +31,10 @@ tt_status tti_tokenizer_grow(void **array, size_t *capacity, size_t need, size_t
 char *tti_tokenizer_copy(const char *bytes, size_t n);
 
 /* ---- growth (tokenizer.c) ----
- * Steps that rewrite a text may make it longer, and lists of steps are a file's: each that doubles its text would make 2^32 bytes
- * of one. So no step of a list may make more of a text than so many times its bytes, and some. The most that Unicode asks
- * for is 11 (NFKD of U+FDFA), a byte map's 2 or a space's stand-in of 3 bytes may follow. */
+ * Steps that rewrite a text may make it longer, and lists of steps are a file's: each that doubles
+ * its text would make 2^32 bytes of one. So no step of a list may make more of a text than so many
+ * times its bytes, and some. The most that Unicode asks for is 11 (NFKD of U+FDFA), a byte map's 2
+ * or a space's stand-in of 3 bytes may follow. */
 enum { TTI_GROWTH = 32, TTI_GROWTH_SLACK = 256 /* bytes; what is put before a short text */ };
 typedef struct tti_growth {
     size_t allowed;

@@ -187,7 +187,8 @@ static tt_status decompose(const char *text, size_t n, bool compat, points *p)
     int options = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | (compat ? UTF8PROC_COMPAT : 0);
     for (size_t i = 0; i < n;) {
         void *array = p->c;
-        tt_status st = tti_tokenizer_grow(&array, &p->capacity, p->n + DECOMPOSED_MAX, sizeof(*p->c));
+        tt_status st =
+            tti_tokenizer_grow(&array, &p->capacity, p->n + DECOMPOSED_MAX, sizeof(*p->c));
         p->c = array;
         TT_TRY(st);
         size_t length;
@@ -196,8 +197,8 @@ static tt_status decompose(const char *text, size_t n, bool compat, points *p)
         utf8proc_ssize_t got =
             utf8proc_decompose_char((utf8proc_int32_t)point, p->c + p->n, DECOMPOSED_MAX,
                                     (utf8proc_option_t)options, &boundary);
-        TT_CHECK(got >= 0 && got <= DECOMPOSED_MAX, TT_ERR_REQUEST, "U+%04X cannot be normalised: %s",
-                 (unsigned)point, utf8proc_errmsg(got));
+        TT_CHECK(got >= 0 && got <= DECOMPOSED_MAX, TT_ERR_REQUEST,
+                 "U+%04X cannot be normalised: %s", (unsigned)point, utf8proc_errmsg(got));
         p->n += (size_t)got;
         i += length;
     }
@@ -224,9 +225,11 @@ static tt_status order_all(const points *p)
 
 static tt_status compose_all(points *p)
 {
-    utf8proc_ssize_t left = p->n == 0 ? 0
-                                      : utf8proc_normalize_utf32(p->c, (utf8proc_ssize_t)p->n,
-                                                                 (utf8proc_option_t)(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
+    utf8proc_ssize_t left =
+        p->n == 0
+            ? 0
+            : utf8proc_normalize_utf32(p->c, (utf8proc_ssize_t)p->n,
+                                       (utf8proc_option_t)(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
     TT_CHECK(left >= 0, TT_ERR_REQUEST, "a text cannot be normalised: %s", utf8proc_errmsg(left));
     p->n = (size_t)left;
     return TT_OK;

@@ -86,7 +86,8 @@ static bool is_script(const char *name, size_t n)
     return compiled != NULL;
 }
 
-/* A property at p[0] = '\\', p[1] = 'p' or 'P'. *used_out 0: it is no script, both read it alike. */
+/* A property at p[0] = '\\', p[1] = 'p' or 'P'. *used_out 0: it is no script, both read it
+ * alike. */
 static tt_status translate_property(const char *p, size_t n, tt_text *out, size_t *used_out)
 {
     enum { CATEGORY_BYTES = 2 }; /* names of general categories have one or two letters */

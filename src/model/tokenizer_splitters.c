@@ -12,7 +12,7 @@
 #define SPACES "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 #define CL100K(digits)                                                                             \
     CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits "| "                                     \
-                                                          "?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|" SPACES
+                 "?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|" SPACES
 #define LLAMA3 CL100K("\\p{N}{1,3}")
 #define QWEN2 CL100K("\\p{N}")
 /* Words of one case pattern; letter(set) stands for one letter of a set. */

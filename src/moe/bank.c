@@ -1,11 +1,14 @@
-/* bank.c - life of the feed-forward layers: what this rank loads, the exchange and gathers it needs, and all work buffers, sized once so that
- * the step path allocates nothing. */
+/* bank.c - life of the feed-forward layers: what this rank loads, the exchange and gathers it
+ * needs, and all work buffers, sized once so that the step path allocates nothing. */
 #include "moe_internal.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MIN_JOB_ROWS = 512 }; /* rows computed at once; enough to reuse each weight panel from cache */
+enum {
+    MIN_JOB_ROWS = 512
+}; /* rows computed at once; enough to reuse each weight panel from
+    * cache */
 
 /* ---- weights ---- */
 
@@ -39,8 +42,9 @@ static tt_status load_attention_side(tt_moe *moe, tt_load_params *load, int64_t 
     return TT_OK;
 }
 
-/* Each matrix is a read of its own and the next expert is told ahead: neighbouring slots are neighbours in files, which the system's own read-ahead
- * sees. Neither telling it megabytes ahead nor joining reads is faster, even of small experts (128 KiB a matrix, 3072 of them, cold cache:
+/* Each matrix is a read of its own and the next expert is told ahead: neighbouring slots are
+ * neighbours in files, which the system's own read-ahead sees. Neither telling it megabytes ahead
+ * nor joining reads is faster, even of small experts (128 KiB a matrix, 3072 of them, cold cache:
  * 1.8 s as here, 2.4 s told 4 MiB ahead; the calls themselves take below 2 % of it). */
 static tt_status load_experts(tt_moe *moe, tt_load_params *load, int64_t layer)
 {
@@ -52,7 +56,9 @@ static tt_status load_experts(tt_moe *moe, tt_load_params *load, int64_t layer)
                             (layer * placement->n_groups + moe->role->group_id) * moe->n_slots;
     size_t bytes = 0;
     for (int64_t s = 0; s < moe->n_slots; s++) {
-        bytes += expert[s] >= 0 ? tti_ffn_packed_bytes(load, &tti_ffn_expert, layer, expert[s], &moe->part) : 0;
+        bytes += expert[s] >= 0
+                     ? tti_ffn_packed_bytes(load, &tti_ffn_expert, layer, expert[s], &moe->part)
+                     : 0;
     }
     if (bytes > 0) {
         char what[40];
@@ -68,17 +74,20 @@ static tt_status load_experts(tt_moe *moe, tt_load_params *load, int64_t layer)
             TT_TRY(tti_ffn_load(load, &tti_ffn_expert, layer, expert[s], &moe->part, &l->slot[s]));
         }
     }
-    TT_ASSERT(l->experts.used_bytes == l->experts.size_bytes); /* it was sized as its parts were then taken */
+    /* it was sized as its parts were then taken */
+    TT_ASSERT(l->experts.used_bytes == l->experts.size_bytes);
     return TT_OK;
 }
 
-/* First what the ranks of a node read together, then what each reads alone, so that none waits for another's experts. */
+/* First what the ranks of a node read together, then what each reads alone, so that none waits for
+ * another's experts. */
 static tt_status load_layers(tt_moe *moe, tt_load_params *load)
 {
     for (int64_t l = 0; l < moe->L; l++) {
         moe->layer[l].is_moe = moe->arch->layer[l].is_moe;
         if (moe->role->dp_id >= 0) {
-            TT_TRY(moe->layer[l].is_moe ? load_attention_side(moe, load, l) : load_dense(moe, load, l));
+            TT_TRY(moe->layer[l].is_moe ? load_attention_side(moe, load, l)
+                                        : load_dense(moe, load, l));
         }
     }
     load->alone = true;
@@ -112,9 +121,13 @@ static void take_all(tt_moe *moe, tt_arena *arena, bool has_moe, bool has_dense)
     moe->dense_up = tt_arena_take(arena, dense_floats, sizeof(float));
     const tt_act act = layout->act;
     int64_t dense_width = moe->arch->F_dense > moe->H ? moe->arch->F_dense : moe->H;
-    moe->dense_rounded = tt_arena_take(arena, has_dense && attends ? (int64_t)tt_rows_bytes(act, layout->max_rows_group, dense_width) : 0, 1);
+    moe->dense_rounded = tt_arena_take(
+        arena,
+        has_dense && attends ? (int64_t)tt_rows_bytes(act, layout->max_rows_group, dense_width) : 0,
+        1);
     int64_t rows = has_moe && serves ? moe->job_rows : 0;
-    moe->job_rounded = tt_arena_take(arena, (int64_t)tt_rows_bytes(act, rows, moe->H > moe->F ? moe->H : moe->F), 1);
+    moe->job_rounded = tt_arena_take(
+        arena, (int64_t)tt_rows_bytes(act, rows, moe->H > moe->F ? moe->H : moe->F), 1);
     moe->job = tt_arena_take(arena, moe->max_groups, sizeof(tti_moe_job));
     moe->job_x = tt_arena_take(arena, rows * moe->H, sizeof(float));
     moe->job_gate = tt_arena_take(arena, rows * moe->F, sizeof(float));
@@ -128,8 +141,10 @@ static void take_all(tt_moe *moe, tt_arena *arena, bool has_moe, bool has_dense)
         flight->shared_inner = tt_arena_take(arena, T * F_shared, sizeof(float));
         flight->shared_up = tt_arena_take(arena, T * F_shared, sizeof(float));
         flight->shared_out = tt_arena_take(arena, F_shared ? T * moe->H : 0, sizeof(float));
-        flight->shared_in_rounded = tt_arena_take(arena, F_shared ? (int64_t)tt_rows_bytes(act, T, moe->H) : 0, 1);
-        flight->shared_inner_rounded = tt_arena_take(arena, (int64_t)tt_rows_bytes(act, T, F_shared), 1);
+        flight->shared_in_rounded =
+            tt_arena_take(arena, F_shared ? (int64_t)tt_rows_bytes(act, T, moe->H) : 0, 1);
+        flight->shared_inner_rounded =
+            tt_arena_take(arena, (int64_t)tt_rows_bytes(act, T, F_shared), 1);
         flight->shared_weight = tt_arena_take(arena, moe->arch->shared_gate ? T : 0, sizeof(float));
         flight->group = tt_arena_take(arena, moe->max_groups, sizeof(tt_exchange_rows));
         flight->chosen = tt_arena_take(arena, moe->max_groups, sizeof(tt_exchange_rows));
@@ -157,7 +172,8 @@ typedef struct exchange_lists {
     int n_sources, n_owners;
     int64_t *columns; /* columns[etp + 1]: where each part of an expert's output begins */
     int64_t n_slots;
-    int32_t *rank, *local;  /* rank[n_slots][etp], local[n_slots]: who serves a slot, and its number there */
+    int32_t *rank, *local;  /* rank[n_slots][etp], local[n_slots]: who serves a slot, and its
+                             * number there */
     bool *attends, *serves; /* [n_ranks] */
 } exchange_lists;
 
@@ -188,8 +204,9 @@ static tt_status lists_init(const tt_moe *moe, exchange_lists *lists)
     lists->local = calloc(n_slots + 1, sizeof(*lists->local));
     lists->attends = calloc(n_ranks, sizeof(*lists->attends));
     lists->serves = calloc(n_ranks, sizeof(*lists->serves));
-    TT_CHECK(lists->source && lists->owner && lists->columns && lists->rank && lists->local && lists->attends && lists->serves, TT_ERR_NOMEM,
-             "no memory for the owner map");
+    TT_CHECK(lists->source && lists->owner && lists->columns && lists->rank && lists->local &&
+                 lists->attends && lists->serves,
+             TT_ERR_NOMEM, "no memory for the owner map");
     return TT_OK;
 }
 
@@ -221,12 +238,14 @@ static void list_slots(const tt_moe *moe, exchange_lists *lists)
     const tt_layout *layout = moe->layout;
     int64_t per_group = moe->placement->slots_per_group;
     for (int part = 0; part < layout->etp; part++) {
-        tt_layout_columns(moe->H, layout->etp, part, &lists->columns[part], &lists->columns[part + 1]);
+        tt_layout_columns(moe->H, layout->etp, part, &lists->columns[part],
+                          &lists->columns[part + 1]);
     }
     for (int64_t s = 0; s < lists->n_slots; s++) {
         lists->local[s] = (int32_t)(s % per_group);
         for (int part = 0; part < layout->etp; part++) {
-            lists->rank[s * layout->etp + part] = layout->expert_rank[s / per_group * layout->etp + part];
+            lists->rank[s * layout->etp + part] =
+                layout->expert_rank[s / per_group * layout->etp + part];
         }
     }
 }
@@ -255,7 +274,8 @@ static tt_status create_exchange(tt_moe *moe, const exchange_lists *lists)
     params.weights_travel = moe->arch->router.weight_on_input;
     TT_TRY(tt_exchange_create(moe->world, &params, &moe->exchange));
     tt_owner_map map = {lists->n_slots, lists->rank, lists->local};
-    return tt_world_agree(moe->world, tt_exchange_set_owners(moe->exchange, &map, moe->placement->epoch));
+    return tt_world_agree(moe->world,
+                          tt_exchange_set_owners(moe->exchange, &map, moe->placement->epoch));
 }
 
 static tt_status make_exchange(tt_moe *moe)
@@ -297,7 +317,8 @@ static tt_status make_gathers(tt_moe *moe, bool has_dense)
 
 /* ---- life ---- */
 
-static tt_status create_local(tt_moe *moe, const tt_moe_params *params, bool has_moe, bool has_dense)
+static tt_status create_local(tt_moe *moe, const tt_moe_params *params, bool has_moe,
+                              bool has_dense)
 {
     moe->layer = calloc((size_t)moe->L, sizeof(*moe->layer));
     TT_CHECK(moe->layer, TT_ERR_NOMEM, "no memory for %lld layers", (long long)moe->L);
@@ -316,8 +337,8 @@ tt_status tt_moe_create(const tt_moe_params *params, tt_moe **moe_out)
     const tt_arch *arch = tt_model_arch(params->model);
     const tt_layout *layout = params->layout;
     tt_moe *moe = calloc(1, sizeof(*moe));
-    tt_status st = tt_world_agree(params->world,
-                                  moe ? TT_OK : TT_FAIL(TT_ERR_NOMEM, "no memory for the moe object"));
+    tt_status st = tt_world_agree(
+        params->world, moe ? TT_OK : TT_FAIL(TT_ERR_NOMEM, "no memory for the moe object"));
     if (st != TT_OK) {
         free(moe);
         return st;
@@ -348,7 +369,8 @@ tt_status tt_moe_create(const tt_moe_params *params, tt_moe **moe_out)
                           &moe->part.h_end);
     }
     moe->job_rows = layout->max_rows_rank > MIN_JOB_ROWS ? layout->max_rows_rank : MIN_JOB_ROWS;
-    st = tt_world_agree(params->world, tt_load_told(params->load, create_local(moe, params, has_moe, has_dense)));
+    st = tt_world_agree(params->world,
+                        tt_load_told(params->load, create_local(moe, params, has_moe, has_dense)));
     if (st == TT_OK && has_moe) {
         st = make_exchange(moe);
     }

@@ -1,7 +1,8 @@
 /* experts.c - the grouped product: all landed rows of all slots at once.
  *
- * Groups are sorted by slot, so that each expert's weights are read once for all its rows. Threads take units (an expert and a few neighbouring
- * panels, which are read as one stream) from one atomic queue; a unit's sums are fixed, so who takes it changes no bit. First gate, up and
+ * Groups are sorted by slot, so that each expert's weights are read once for all its rows. Threads
+ * take units (an expert and a few neighbouring panels, which are read as one stream) from one
+ * atomic queue; a unit's sums are fixed, so who takes it changes no bit. First gate, up and
  * activation of all experts, then down of all. */
 #include "moe_internal.h"
 #include <stdatomic.h>
@@ -9,9 +10,11 @@
 #include "tutti/trace.h"
 
 enum {
-    UNIT_PANELS = 8,       /* most of a unit */
-    UNIT_WORK = 16,        /* panels times rows: beyond that reads are no longer what takes the time, and progress is polled between units */
-    UNITS_PER_THREAD = 4 /* that there should be, so that threads end together; more, shorter ones cost 16 cores up to 40 % */
+    UNIT_PANELS = 8,     /* most of a unit */
+    UNIT_WORK = 16,      /* panels times rows: beyond that reads are no longer what takes the
+                          * time, and progress is polled between units */
+    UNITS_PER_THREAD = 4 /* that there should be, so that threads end together; more, shorter
+                          * ones cost 16 cores up to 40 % */
 };
 
 typedef struct expert_pass {
@@ -49,9 +52,10 @@ static void sort_groups(tt_exchange_rows *group, int64_t n)
     }
 }
 
-/* Makes jobs from groups [begin, ...) until the row buffers are full; returns the first group left. */
-static int64_t make_jobs(tt_moe *moe, const tt_exchange_rows *group, int64_t begin, int64_t n_groups,
-                         expert_pass *pass)
+/* Makes jobs from groups [begin, ...) until the row buffers are full; returns the first group
+ * left. */
+static int64_t make_jobs(tt_moe *moe, const tt_exchange_rows *group, int64_t begin,
+                         int64_t n_groups, expert_pass *pass)
 {
     int64_t g = begin;
     pass->n_jobs = 0;
@@ -72,7 +76,8 @@ static int64_t make_jobs(tt_moe *moe, const tt_exchange_rows *group, int64_t beg
     return g;
 }
 
-/* Calls fn for this thread's share of the rows of all jobs: row r of the buffer is row i of group g. */
+/* Calls fn for this thread's share of the rows of all jobs: row r of the buffer is row i of group
+ * g. */
 typedef void row_fn(expert_pass *pass, const tt_exchange_rows *group, int32_t i, int64_t row);
 
 static void for_rows(expert_pass *pass, int thread_id, int n_threads, row_fn *fn)
@@ -93,14 +98,17 @@ static void for_rows(expert_pass *pass, int thread_id, int n_threads, row_fn *fn
 }
 
 /* int8 rows that came as int8 are taken as they are. */
-static bool take_act8(const tt_moe *moe, const tt_ffn *ffn, const tt_exchange_rows *group, int32_t i, int64_t row)
+static bool take_act8(const tt_moe *moe, const tt_ffn *ffn, const tt_exchange_rows *group,
+                      int32_t i, int64_t row)
 {
     const tt_act act = moe->layout->act;
-    if (act != TT_ACT_INT8 || group->weight || tt_linear_act(&ffn->gate, act) != act || tt_linear_act(&ffn->up, act) != act) {
+    if (act != TT_ACT_INT8 || group->weight || tt_linear_act(&ffn->gate, act) != act ||
+        tt_linear_act(&ffn->up, act) != act) {
         return false;
     }
     const size_t stride = tt_rows_in(act, moe->job_rounded, moe->job_x, moe->H, moe->H).stride;
-    return tt_exchange_get_act8(moe->exchange, group, i, (unsigned char *)moe->job_rounded + (size_t)row * stride);
+    return tt_exchange_get_act8(moe->exchange, group, i,
+                                (unsigned char *)moe->job_rounded + (size_t)row * stride);
 }
 
 static void gather_row(expert_pass *pass, const tt_exchange_rows *group, int32_t i, int64_t row)
@@ -115,7 +123,8 @@ static void gather_row(expert_pass *pass, const tt_exchange_rows *group, int32_t
     for (int64_t h = 0; group->weight && h < moe->H; h++) {
         x[h] *= group->weight[i];
     }
-    tt_rows_round_part(moe->layout->act, moe->job_rounded, moe->job_x, moe->H, row, row + 1, moe->H);
+    tt_rows_round_part(moe->layout->act, moe->job_rounded, moe->job_x, moe->H, row, row + 1,
+                       moe->H);
 }
 
 static void gather_part(void *arg, int thread_id, int n_threads)
@@ -149,9 +158,10 @@ static void product_part(void *arg, int thread_id, int n_threads)
     expert_pass *pass = arg;
     tt_moe *moe = pass->moe;
     bool polls = tt_world_progress_mode(moe->world) == TT_PROGRESS_POLLED;
-    const tt_rows all = pass->is_down
-                            ? tt_rows_in(moe->layout->act, moe->job_rounded, moe->job_gate, moe->F, moe->F)
-                            : tt_rows_in(moe->layout->act, moe->job_rounded, moe->job_x, moe->H, moe->H);
+    const tt_rows all =
+        pass->is_down
+            ? tt_rows_in(moe->layout->act, moe->job_rounded, moe->job_gate, moe->F, moe->F)
+            : tt_rows_in(moe->layout->act, moe->job_rounded, moe->job_x, moe->H, moe->H);
     int64_t j = 0, first_unit = 0;
     for (;;) {
         int64_t unit = atomic_fetch_add_explicit(&pass->next_unit, 1, memory_order_relaxed);
@@ -168,7 +178,8 @@ static void product_part(void *arg, int thread_id, int n_threads)
             return;
         }
         const tt_ffn *ffn = &pass->layer->slot[moe->job[j].slot];
-        int64_t panel = (unit - first_unit) * pass->unit_panels, row = moe->job[j].row, n = moe->job[j].n;
+        int64_t panel = (unit - first_unit) * pass->unit_panels, row = moe->job[j].row,
+                n = moe->job[j].n;
         int64_t end = n_panels - panel < pass->unit_panels ? n_panels : panel + pass->unit_panels;
         int64_t h_part = moe->part.h_end - moe->part.h_begin;
         const tt_rows rows = tt_rows_from(&all, row);
@@ -225,7 +236,8 @@ static uint64_t count_bytes(const tt_moe *moe, const expert_pass *pass)
     return bytes;
 }
 
-/* Moves the groups that `which` means to `chosen`, in order of slot; the others stay. Returns their number. */
+/* Moves the groups that `which` means to `chosen`, in order of slot; the others stay. Returns their
+ * number. */
 static int64_t choose_groups(const tt_moe *moe, tti_moe_flight *flight, tti_moe_which which)
 {
     tt_exchange_rows *group = flight->group;
@@ -243,11 +255,13 @@ static int64_t choose_groups(const tt_moe *moe, tti_moe_flight *flight, tti_moe_
     for (int64_t begin = 0, end; begin < flight->n_groups; begin = end) {
         bool has_far = false;
         for (end = begin; end < flight->n_groups && group[end].slot == group[begin].slot; end++) {
-            has_far = has_far || (group[end].source_id != moe->own_source_id && group[end].chunk < flight->chunks_done);
+            has_far = has_far || (group[end].source_id != moe->own_source_id &&
+                                  group[end].chunk < flight->chunks_done);
         }
         const bool is_wanted = which == TTI_MOE_ALL || (which == TTI_MOE_FAR && has_far);
         for (int64_t g = begin; g < end; g++) {
-            if (group[begin].slot == one_slot || (is_wanted && group[g].chunk < flight->chunks_done)) {
+            if (group[begin].slot == one_slot ||
+                (is_wanted && group[g].chunk < flight->chunks_done)) {
                 flight->chosen[n_chosen++] = group[g];
             } else {
                 group[n_left++] = group[g];
@@ -285,7 +299,8 @@ tt_status tti_moe_run_experts(tt_moe *moe, int handle, tti_moe_flight *flight, t
             st = share_inner(moe, pass.n_rows);
         }
         if (st == TT_OK) {
-            tt_rows_round(moe->layout->act, moe->compute, moe->job_rounded, moe->job_gate, moe->F, pass.n_rows, moe->F);
+            tt_rows_round(moe->layout->act, moe->compute, moe->job_rounded, moe->job_gate, moe->F,
+                          pass.n_rows, moe->F);
             run_products(&pass, true);
             tt_stream_run(moe->compute, "put results", put_part, &pass);
         }

@@ -1,18 +1,20 @@
 /* ffn.c - a gated feed-forward network on packed weights: loading its columns, and the inner half
  *     inner[t][f] = act(gate[f] . x[t] + b, up[f] . x[t] + b)
- * computed a few panels at a time, so that gate, up and activation of them stay in cache. Dense layers, shared and routed experts are all this. */
+ * computed a few panels at a time, so that gate, up and activation of them stay in cache. Dense
+ * layers, shared and routed experts are all this. */
 #include "moe_internal.h"
 
-/* Panels of gate, then of up, in a row: long enough for reads to run ahead from panel to panel, short enough for 64 rows to stay in cache (64 KiB). */
+/* Panels of gate, then of up, in a row: long enough for reads to run ahead from panel to panel,
+ * short enough for 64 rows to stay in cache (64 KiB). */
 enum { INNER_PANELS = 4 };
 
 const tti_ffn_roles tti_ffn_dense = {TT_ROLE_GATE,  TT_ROLE_UP,    TT_ROLE_DOWN,
                                      TT_ROLE_COUNT, TT_ROLE_COUNT, TT_ROLE_COUNT};
 const tti_ffn_roles tti_ffn_shared = {TT_ROLE_SHARED_GATE, TT_ROLE_SHARED_UP, TT_ROLE_SHARED_DOWN,
                                       TT_ROLE_COUNT,       TT_ROLE_COUNT,     TT_ROLE_COUNT};
-const tti_ffn_roles tti_ffn_expert = {TT_ROLE_EXPERT_GATE,      TT_ROLE_EXPERT_UP,
-                                      TT_ROLE_EXPERT_DOWN,      TT_ROLE_EXPERT_GATE_BIAS,
-                                      TT_ROLE_EXPERT_UP_BIAS,   TT_ROLE_EXPERT_DOWN_BIAS};
+const tti_ffn_roles tti_ffn_expert = {TT_ROLE_EXPERT_GATE,    TT_ROLE_EXPERT_UP,
+                                      TT_ROLE_EXPERT_DOWN,    TT_ROLE_EXPERT_GATE_BIAS,
+                                      TT_ROLE_EXPERT_UP_BIAS, TT_ROLE_EXPERT_DOWN_BIAS};
 
 void tt_ffn_fini(tt_ffn *ffn)
 {
@@ -36,11 +38,13 @@ static void parts_of(const tti_ffn_roles *roles, const tti_ffn_columns *columns,
     const int64_t f_rows = columns->f_end - columns->f_begin;
     parts[0] = (part){roles->gate, roles->gate_bias, columns->f_begin, f_rows};
     parts[1] = (part){roles->up, roles->up_bias, columns->f_begin, f_rows};
-    parts[2] = (part){roles->down, roles->down_bias, columns->h_begin, columns->h_end - columns->h_begin};
+    parts[2] =
+        (part){roles->down, roles->down_bias, columns->h_begin, columns->h_end - columns->h_begin};
 }
 
 /* One matrix and its bias. */
-static tt_status load_part(tt_load_params *load, const part *p, const tt_tensor *tensor, const tt_tensor *bias, tt_linear *linear)
+static tt_status load_part(tt_load_params *load, const part *p, const tt_tensor *tensor,
+                           const tt_tensor *bias, tt_linear *linear)
 {
     TT_TRY(tt_load_linear(load, tensor, p->begin, p->n_rows, linear));
     return tt_load_vector(load, bias, p->begin, p->n_rows, &linear->bias);
@@ -74,7 +78,8 @@ tt_status tti_ffn_load(tt_load_params *load, const tti_ffn_roles *roles, int64_t
     return TT_OK;
 }
 
-void tti_ffn_will_need(const tt_load_params *load, const tti_ffn_roles *roles, int64_t layer, int64_t expert, const tti_ffn_columns *columns)
+void tti_ffn_will_need(const tt_load_params *load, const tti_ffn_roles *roles, int64_t layer,
+                       int64_t expert, const tti_ffn_columns *columns)
 {
     part parts[PARTS];
     parts_of(roles, columns, parts);
@@ -84,7 +89,8 @@ void tti_ffn_will_need(const tt_load_params *load, const tti_ffn_roles *roles, i
     }
 }
 
-size_t tti_ffn_packed_bytes(const tt_load_params *load, const tti_ffn_roles *roles, int64_t layer, int64_t expert, const tti_ffn_columns *columns)
+size_t tti_ffn_packed_bytes(const tt_load_params *load, const tti_ffn_roles *roles, int64_t layer,
+                            int64_t expert, const tti_ffn_columns *columns)
 {
     part parts[PARTS];
     parts_of(roles, columns, parts);
@@ -115,8 +121,8 @@ static void activate(const tt_ffn *ffn, float *inner, const float *up, int64_t l
     }
 }
 
-void tti_ffn_inner(const tt_ffn *ffn, float *inner, float *up, int64_t ld, const tt_rows *x, int64_t T,
-                   int64_t panel_begin, int64_t panel_end)
+void tti_ffn_inner(const tt_ffn *ffn, float *inner, float *up, int64_t ld, const tt_rows *x,
+                   int64_t T, int64_t panel_begin, int64_t panel_end)
 {
     for (int64_t p = panel_begin, end; p < panel_end && T > 0; p = end) {
         end = panel_end - p < INNER_PANELS ? panel_end : p + INNER_PANELS;
@@ -139,11 +145,12 @@ typedef struct inner_task {
 static void inner_part(void *arg, int thread_id, int n_threads)
 {
     const inner_task *task = arg;
-    tt_tile tile = tt_linear_tile(task->panel_begin, task->panel_end, task->T, thread_id, n_threads);
+    tt_tile tile =
+        tt_linear_tile(task->panel_begin, task->panel_end, task->T, thread_id, n_threads);
     int64_t at = tile.row_begin * task->ld;
     tt_rows x = tt_rows_from(task->x, tile.row_begin);
-    tti_ffn_inner(task->ffn, task->inner + at, task->up + at, task->ld, &x, tile.row_end - tile.row_begin,
-                  tile.panel_begin, tile.panel_end);
+    tti_ffn_inner(task->ffn, task->inner + at, task->up + at, task->ld, &x,
+                  tile.row_end - tile.row_begin, tile.panel_begin, tile.panel_end);
 }
 
 void tti_ffn_run_inner(const tt_ffn *ffn, tt_stream *compute, const char *name, float *inner,
@@ -165,14 +172,16 @@ typedef struct down_task {
 static void down_part(void *arg, int thread_id, int n_threads)
 {
     const down_task *task = arg;
-    tt_tile tile = tt_linear_tile(task->panel_begin, task->panel_end, task->T, thread_id, n_threads);
+    tt_tile tile =
+        tt_linear_tile(task->panel_begin, task->panel_end, task->T, thread_id, n_threads);
     tt_rows inner = tt_rows_from(task->inner, tile.row_begin);
     tt_linear_panels(&task->ffn->down, task->y + tile.row_begin * task->ldy, task->ldy, &inner,
                      tile.row_end - tile.row_begin, tile.panel_begin, tile.panel_end);
 }
 
 void tti_ffn_run_down(const tt_ffn *ffn, tt_stream *compute, const char *name, float *y,
-                      int64_t ldy, const tt_rows *inner, int64_t T, int64_t panel_begin, int64_t panel_end)
+                      int64_t ldy, const tt_rows *inner, int64_t T, int64_t panel_begin,
+                      int64_t panel_end)
 {
     down_task task = {ffn, y, ldy, inner, T, panel_begin, panel_end};
     tt_stream_run(compute, name, down_part, &task);

@@ -1,12 +1,14 @@
 /* moe.c - the order of work of one MoE layer.
  *
- * begin routes and dispatches. advance then does the most useful piece of work there is, and polls between pieces:
+ * begin routes and dispatches. advance then does the most useful piece of work there is, and polls
+ * between pieces:
  *   rows still fly   -> a piece of the shared expert; then the experts of one slot whose rows are here
  *   all rows are here -> at once all slots that hold other ranks' rows, since those ranks wait for the results; each expert's weights are read
  *                       once for all its rows. If the exchange goes in chunks, so with one chunk after the other
  *   results fly      -> the slots that only this rank's rows need, then what is left of the shared expert
- * So all independent compute of a layer (shared expert, own experts) can hide either message, in whatever parts the delays need. Where a second handle is
- * in flight, its work hides what is left. */
+ * So all independent compute of a layer (shared expert, own experts) can hide either message, in
+ * whatever parts the delays need. Where a second handle is in flight, its work hides what is
+ * left. */
 #include "moe_internal.h"
 #include <string.h>
 #include "tutti/trace.h"
@@ -33,12 +35,14 @@ tt_status tt_moe_dense(tt_moe *moe, int64_t layer, int64_t T, const float *x, fl
     }
     tt_span span = tt_span_begin(TT_PHASE_DENSE, "dense ffn");
     int64_t f_begin = inner_rect[tp_id].col, h_begin = out_rect[tp_id].col;
-    tt_rows rows = tt_rows_round(moe->layout->act, moe->compute, moe->dense_rounded, x, moe->H, T, moe->H);
+    tt_rows rows =
+        tt_rows_round(moe->layout->act, moe->compute, moe->dense_rounded, x, moe->H, T, moe->H);
     tti_ffn_run_inner(ffn, moe->compute, "dense gate up", moe->dense_gate + f_begin,
                       moe->dense_up + f_begin, F, &rows, T, 0, tt_linear_n_panels(&ffn->gate));
     TT_TRY(tt_gather_exec(moe->tp_gather, moe->dense_gate, F, inner_rect, TT_GATHER_ALL,
                           moe->compute));
-    rows = tt_rows_round(moe->layout->act, moe->compute, moe->dense_rounded, moe->dense_gate, F, T, F);
+    rows =
+        tt_rows_round(moe->layout->act, moe->compute, moe->dense_rounded, moe->dense_gate, F, T, F);
     tti_ffn_run_down(ffn, moe->compute, "dense down", y + h_begin, moe->H, &rows, T, 0,
                      tt_linear_n_panels(&ffn->down));
     TT_TRY(tt_gather_exec(moe->tp_gather, y, moe->H, out_rect, TT_GATHER_ALL, moe->compute));
@@ -66,8 +70,9 @@ static void route_part(void *arg, int thread_id, int n_threads)
     moe->route_status[thread_id] = TT_OK;
     for (int64_t t = begin; t < end; t++) {
         int32_t *expert = moe->expert + t * moe->K;
-        tt_status st = tt_router_choose(&moe->arch->router, moe->E, moe->K, moe->logits + t * moe->E,
-                                        bias, work, expert, moe->weight + t * moe->K);
+        tt_status st =
+            tt_router_choose(&moe->arch->router, moe->E, moe->K, moe->logits + t * moe->E, bias,
+                             work, expert, moe->weight + t * moe->K);
         if (st != TT_OK) {
             moe->route_status[thread_id] = st;
             memset(expert, 0xff, (size_t)moe->K * sizeof(int32_t)); /* -1: no choice */
@@ -77,8 +82,8 @@ static void route_part(void *arg, int thread_id, int n_threads)
             moe->slot[t * moe->K + k] =
                 expert[k] < 0
                     ? -1
-                    : placement->replica_slot
-                          [placement->replica_begin[task->layer * placement->E + expert[k]]];
+                    : placement->replica_slot[placement->replica_begin[task->layer * placement->E +
+                                                                       expert[k]]];
         }
     }
 }
@@ -95,9 +100,10 @@ static tt_status route(tt_moe *moe, int64_t layer, int64_t T, const float *x)
     tt_span_end(&span, tt_linear_bytes(router));
     for (int i = 0; i < tt_stream_n_threads(moe->compute); i++) {
         /* Messages are per thread, so this one says it anew. */
-        TT_CHECK(moe->route_status[i] == TT_OK, moe->route_status[i],
-                 "layer %lld: a router score is not a number: the weights or activations hold NaN or Inf",
-                 (long long)layer);
+        TT_CHECK(
+            moe->route_status[i] == TT_OK, moe->route_status[i],
+            "layer %lld: a router score is not a number: the weights or activations hold NaN or Inf",
+            (long long)layer);
     }
     return TT_OK;
 }
@@ -139,7 +145,8 @@ static void begin_waiting(tt_moe *moe, bool for_results)
 {
     if (!moe->is_waiting) {
         moe->is_waiting = true;
-        moe->waiting = for_results ? tt_span_begin(TT_PHASE_WAIT_COMBINE, "wait for results") : tt_span_begin(TT_PHASE_WAIT_DISPATCH, "wait for rows");
+        moe->waiting = for_results ? tt_span_begin(TT_PHASE_WAIT_COMBINE, "wait for results")
+                                   : tt_span_begin(TT_PHASE_WAIT_DISPATCH, "wait for rows");
     }
 }
 
@@ -167,7 +174,8 @@ static tt_status run(tt_moe *moe, int handle, tti_moe_which which)
 static tt_status advance(tt_moe *moe, int handle, outcome *outcome_out)
 {
     tti_moe_flight *flight = &moe->flight[handle];
-    bool splits = moe->layout->etp == 1; /* else all members must compute the same rows at once: chunk after chunk */
+    bool splits = moe->layout->etp == 1; /* else all members must compute the same rows at once:
+                                          * chunk after chunk */
     tt_exchange_state state;
     *outcome_out = OUTCOME_WORKED;
     TT_TRY(tt_exchange_poll(moe->exchange, handle, &state));
@@ -177,7 +185,8 @@ static tt_status advance(tt_moe *moe, int handle, outcome *outcome_out)
                tt_exchange_next_ready(moe->exchange, handle, &group[flight->n_groups])) {
             flight->n_groups++;
         }
-        if (state.n_arrived > flight->chunks_done) { /* a chunk's results leave while the next one is computed */
+        if (state.n_arrived > flight->chunks_done) { /* a chunk's results leave while the next
+                                                      * one is computed */
             flight->chunks_done++;
             flight->all_here = state.all_arrived && flight->chunks_done == state.n_arrived;
             return run(moe, handle, splits ? TTI_MOE_FAR : TTI_MOE_ALL);
@@ -204,7 +213,8 @@ tt_status tt_moe_end(tt_moe *moe, int handle, int other, float *y)
     for (outcome first = OUTCOME_WORKED; first != OUTCOME_DONE;) {
         TT_TRY(advance(moe, handle, &first));
         outcome second = OUTCOME_IDLE;
-        if (first == OUTCOME_IDLE && other >= 0 && moe->layout->etp == 1) { /* members of one expert would have to choose alike */
+        /* members of one expert would have to choose alike */
+        if (first == OUTCOME_IDLE && other >= 0 && moe->layout->etp == 1) {
             TT_TRY(advance(moe, other, &second));
         }
         if (first == OUTCOME_IDLE && second != OUTCOME_WORKED) {
@@ -224,6 +234,7 @@ tt_status tt_moe_end(tt_moe *moe, int handle, int other, float *y)
         tti_moe_add_shared(moe, flight, y);
     }
     flight->active = false;
-    tt_span_end(&span, (uint64_t)flight->T * (uint64_t)moe->K * tt_wire_row_bytes(moe->layout->wire_back, moe->H));
+    tt_span_end(&span, (uint64_t)flight->T * (uint64_t)moe->K *
+                           tt_wire_row_bytes(moe->layout->wire_back, moe->H));
     return TT_OK;
 }

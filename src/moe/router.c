@@ -1,5 +1,6 @@
-/* router.c - chooses experts from a token's router logits. All comparisons break ties by the smaller id, so that every rank and ISA
- * chooses alike; the bias takes part in choosing only, in float from file to comparison. */
+/* router.c - chooses experts from a token's router logits. All comparisons break ties by the
+ * smaller id, so that every rank and ISA chooses alike; the bias takes part in choosing only, in
+ * float from file to comparison. */
 #include "tutti/moe.h"
 #include "ttk.h"
 #include <math.h>
@@ -20,7 +21,8 @@ static float group_score(tt_group_score kind, const float *c, int64_t size)
     return kind == TT_GROUP_MAX || size < 2 ? best : best + second;
 }
 
-/* Sets c to -inf outside the n_groups_kept best groups; a kept group's score is overwritten by NaN-free +inf marks. */
+/* Sets c to -inf outside the n_groups_kept best groups; a kept group's score is overwritten by
+ * NaN-free +inf marks. */
 static void mask_groups(const tt_router *router, int64_t E, float *c, float *score)
 {
     int64_t n = router->n_groups, size = E / n;
@@ -57,13 +59,14 @@ static void copy_unchosen(float *c, const float *z, int64_t E, const int32_t *ex
     }
 }
 
-/* K experts one after the other, each by a softmax over those not chosen yet whose logits are near the best of them. c[E] is work. */
+/* K experts one after the other, each by a softmax over those not chosen yet whose logits are near
+ * the best of them. c[E] is work. */
 static tt_status choose_near_best(const tt_router *router, int64_t E, int64_t K, const float *z,
                                   float *c, int32_t *expert, float *weight)
 {
     for (int64_t e = 0; e < E; e++) {
-        TT_CHECK(isfinite(z[e]), TT_ERR_NUMERIC, "the router's logit of expert %lld is not a number",
-                 (long long)e);
+        TT_CHECK(isfinite(z[e]), TT_ERR_NUMERIC,
+                 "the router's logit of expert %lld is not a number", (long long)e);
     }
     for (int64_t k = 0; k < K; k++) {
         copy_unchosen(c, z, E, expert, k);
@@ -93,8 +96,8 @@ static tt_status choose_best(const tt_router *router, int64_t E, int64_t K, floa
     }
     for (int64_t e = 0; e < E; e++) {
         c[e] = bias ? z[e] + bias[e] : z[e];
-        TT_CHECK(isfinite(c[e]), TT_ERR_NUMERIC, "the router's score of expert %lld is not a number",
-                 (long long)e);
+        TT_CHECK(isfinite(c[e]), TT_ERR_NUMERIC,
+                 "the router's score of expert %lld is not a number", (long long)e);
     }
     if (router->n_groups > 1) {
         mask_groups(router, E, c, score);

@@ -1,5 +1,6 @@
-/* shared.c - the shared expert in pieces: what there is to do while rows and results fly. The first half of the pieces are panels of gate
- * and up, the second half panels of down; the first also finds the weight of its output, sigmoid(shared router . x), where the model has one. */
+/* shared.c - the shared expert in pieces: what there is to do while rows and results fly. The first
+ * half of the pieces are panels of gate and up, the second half panels of down; the first also
+ * finds the weight of its output, sigmoid(shared router . x), where the model has one. */
 #include "moe_internal.h"
 #include "tutti/trace.h"
 
@@ -31,7 +32,8 @@ static uint64_t find_weights(tt_moe *moe, tti_moe_flight *flight)
 
 bool tti_moe_has_shared_piece(const tt_moe *moe, const tti_moe_flight *flight)
 {
-    return moe->layer[flight->layer].shared.F > 0 && flight->T > 0 && flight->shared_done < 2 * TTI_SHARED_PIECES;
+    return moe->layer[flight->layer].shared.F > 0 && flight->T > 0 &&
+           flight->shared_done < 2 * TTI_SHARED_PIECES;
 }
 
 void tti_moe_shared_piece(tt_moe *moe, tti_moe_flight *flight)

@@ -25,7 +25,8 @@
 
 enum {
     DEFAULT_MAX_BATCH = 8,
-    DEFAULT_PREFILL_CHUNK = 512, /* rows: with 128 experts of 8 for a token each has 32, from where on weights no longer wait for memory */
+    DEFAULT_PREFILL_CHUNK = 512, /* rows: with 128 experts of 8 for a token each has 32, from
+                                  * where on weights no longer wait for memory */
     DEFAULT_CONTEXT = 4096,      /* tokens; a model's own limit is often more than memory holds */
     DEFAULT_HANDLES = 3,         /* the exchange's contract: at least 3 in flight */
     MAX_HANDLES = 64,
@@ -150,7 +151,8 @@ static int even_ranks_per_node(const rank_list *list, int n_nodes, int *n_used_n
     return even ? per_node : 0;
 }
 
-/* The tp among the divisors of the ranks per node that the cost model finds fastest for max_batch sequences. */
+/* The tp among the divisors of the ranks per node that the cost model finds fastest for max_batch
+ * sequences. */
 static void choose_both(const draft *d, tt_layout *layout)
 {
     int n = d->attention.n;
@@ -158,7 +160,9 @@ static void choose_both(const draft *d, tt_layout *layout)
     int per_node = even_ranks_per_node(&d->attention, layout->n_nodes, &n_used_nodes);
     double best_s = 0.0;
     layout->tp = 1;
-    for (int tp = 1; tp <= (per_node > 0 ? per_node : 1) && tp <= d->arch->Nq && tp <= TT_LAYOUT_MAX_SPLIT; tp++) {
+    for (int tp = 1;
+         tp <= (per_node > 0 ? per_node : 1) && tp <= d->arch->Nq && tp <= TT_LAYOUT_MAX_SPLIT;
+         tp++) {
         if (tp > 1 && per_node % tp != 0) {
             continue;
         }
@@ -173,7 +177,8 @@ static void choose_both(const draft *d, tt_layout *layout)
     if (per_node == 0) {
         add_why(layout, " (one DP group per rank: nodes have unequal numbers of ranks)");
     } else if (n > 1) {
-        add_why(layout, " (predicted fastest for batch %" PRId64 ", TP inside a node)", layout->max_batch);
+        add_why(layout, " (predicted fastest for batch %" PRId64 ", TP inside a node)",
+                layout->max_batch);
     }
 }
 
@@ -181,7 +186,8 @@ static void choose_both(const draft *d, tt_layout *layout)
 static int largest_tp(const draft *d, int n_nodes, int dp)
 {
     int best = 1;
-    for (int tp = 2; tp <= d->arch->Nq && tp <= d->attention.n / dp && tp <= TT_LAYOUT_MAX_SPLIT; tp++) {
+    for (int tp = 2; tp <= d->arch->Nq && tp <= d->attention.n / dp && tp <= TT_LAYOUT_MAX_SPLIT;
+         tp++) {
         if (whole_groups(&d->attention, n_nodes, tp) >= dp) {
             best = tp;
         }
@@ -359,7 +365,8 @@ static tt_status check_params(const tt_arch *arch, const tt_layout_params *p)
              "context %" PRId64 " is above the model's %" PRId64, p->context, arch->context);
     TT_CHECK(p->n_handles >= 0 && p->n_handles <= MAX_HANDLES, TT_ERR_USAGE,
              "%d exchange handles: not in 1 to %d", p->n_handles, MAX_HANDLES);
-    TT_CHECK(p->exchange_chunk >= 0, TT_ERR_USAGE, "exchange-chunk %" PRId64 " is negative", p->exchange_chunk);
+    TT_CHECK(p->exchange_chunk >= 0, TT_ERR_USAGE, "exchange-chunk %" PRId64 " is negative",
+             p->exchange_chunk);
     TT_CHECK(p->kv_memory_bytes >= 0, TT_ERR_USAGE, "kv-memory %" PRId64 " is negative",
              p->kv_memory_bytes);
     return TT_OK;
@@ -392,7 +399,8 @@ static void set_sizes(const tt_arch *arch, const tt_layout_params *p, tt_layout 
     layout->combine = p->combine;
     layout->kv = p->kv;
     layout->replicate = p->replicate;
-    const bool may_overlap = layout->n_handles > 1 && (p->overlap_rows > 0 || (layout->n_nodes > 1 && arch->E > 0));
+    const bool may_overlap =
+        layout->n_handles > 1 && (p->overlap_rows > 0 || (layout->n_nodes > 1 && arch->E > 0));
     layout->overlap_rows = may_overlap ? p->overlap_rows : 0;
     layout->exchange_chunk = p->exchange_chunk;
 }
@@ -407,7 +415,9 @@ static void set_rows(tt_layout *layout)
 
 int64_t tt_layout_n_chunks(const tt_layout *layout)
 {
-    return layout->exchange_chunk == 0 || layout->max_rows_rank == 0 ? 1 : divide_up(layout->max_rows_rank, layout->exchange_chunk);
+    return layout->exchange_chunk == 0 || layout->max_rows_rank == 0
+               ? 1
+               : divide_up(layout->max_rows_rank, layout->exchange_chunk);
 }
 
 int64_t tt_layout_chunk_rows(const tt_layout *layout)
@@ -418,7 +428,8 @@ int64_t tt_layout_chunk_rows(const tt_layout *layout)
 int64_t tt_layout_max_groups(const tt_arch *arch, const tt_layout *layout, int64_t n_slots)
 {
     const int64_t choices = tt_layout_chunk_rows(layout) * arch->K;
-    return (choices < n_slots ? choices : n_slots) * layout->dp * layout->tp * tt_layout_n_chunks(layout);
+    return (choices < n_slots ? choices : n_slots) * layout->dp * layout->tp *
+           tt_layout_n_chunks(layout);
 }
 
 /* Pages of every attention rank's pool: equal on all, so the rank with most KV heads decides. */
@@ -508,10 +519,12 @@ static tt_status fill_layout(draft *d, tt_layout *layout)
     TT_CHECK(layout->role && layout->attention_rank && layout->expert_rank, TT_ERR_NOMEM,
              "no memory for the roles of %d ranks", p->n_ranks);
     TT_TRY(give_roles(d, layout));
-    layout->route = tt_route_choose(p->route, layout->expert_rank, layout->n_groups * layout->etp, p->node_of_rank);
+    layout->route = tt_route_choose(p->route, layout->expert_rank, layout->n_groups * layout->etp,
+                                    p->node_of_rank);
     set_rows(layout);
     TT_CHECK(tt_layout_n_chunks(layout) <= TT_EXCHANGE_MAX_CHUNKS / layout->n_handles, TT_ERR_USAGE,
-             "exchange-chunk %" PRId64 " cuts %" PRId64 " rows of a rank in more than %d chunks", layout->exchange_chunk, layout->max_rows_rank,
+             "exchange-chunk %" PRId64 " cuts %" PRId64 " rows of a rank in more than %d chunks",
+             layout->exchange_chunk, layout->max_rows_rank,
              TT_EXCHANGE_MAX_CHUNKS / layout->n_handles);
     TT_TRY(set_kv_pages(d->arch, p, layout));
     add_why(layout, "; batch %" PRId64 "%s, prompt chunk %" PRId64 "%s, context %" PRId64,

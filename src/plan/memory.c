@@ -82,7 +82,8 @@ static uint64_t head_key(const view *v, int64_t layer, int64_t head)
     int64_t row = head * (a->nope_dim + a->v_dim);
     ttk_format format = tt_load_format_transposed(v->layout->weights, &tensor, row, a->nope_dim);
     uint64_t bytes = tensor.name ? ttk_packed_bytes(&format, a->kv_rank, a->nope_dim) : 0;
-    return listed(v, (tti_plan_matrix){TT_ROLE_KV_B, TTI_PLAN_TRANSPOSED, layer, row, a->nope_dim, bytes});
+    return listed(
+        v, (tti_plan_matrix){TT_ROLE_KV_B, TTI_PLAN_TRANSPOSED, layer, row, a->nope_dim, bytes});
 }
 
 /* `n` elements of a norm or bias, which are kept as f32; 0 if the model has no such tensor. */
@@ -115,7 +116,8 @@ static uint64_t gqa_bytes(const view *v, int64_t layer)
     const tt_arch *a = v->arch;
     /* A norm over all heads needs all of them here. */
     bool whole = a->qk_norm == TT_QK_NORM_WHOLE && a->layer[layer].qk_norm;
-    int64_t n_kv = v->role->kv_end - v->role->kv_begin, n_heads = v->role->head_end - v->role->head_begin;
+    int64_t n_kv = v->role->kv_end - v->role->kv_begin,
+            n_heads = v->role->head_end - v->role->head_begin;
     int64_t q_rows = (whole ? a->Nq : n_heads) * a->D;
     int64_t k_rows = (whole ? a->Nkv : n_kv) * a->D;
     int64_t v_rows = n_kv * a->D;
@@ -143,8 +145,10 @@ static uint64_t mla_bytes(const view *v, int64_t layer)
 {
     const tt_arch *a = v->arch;
     int64_t n_heads = v->role->head_end - v->role->head_begin;
-    int64_t q_head = a->nope_dim + a->rope_dim, q_row = v->role->head_begin * q_head, q_rows = n_heads * q_head;
-    int64_t value_row = a->mla_split ? 0 : a->nope_dim, head_rows = value_row + a->v_dim; /* where a head's values are */
+    int64_t q_head = a->nope_dim + a->rope_dim, q_row = v->role->head_begin * q_head,
+            q_rows = n_heads * q_head;
+    /* where a head's values are */
+    int64_t value_row = a->mla_split ? 0 : a->nope_dim, head_rows = value_row + a->v_dim;
     tt_role value = a->mla_split ? TT_ROLE_MLA_V : TT_ROLE_KV_B;
     uint64_t bytes = 0;
     if (a->q_rank > 0) {
@@ -158,9 +162,12 @@ static uint64_t mla_bytes(const view *v, int64_t layer)
     bytes = tti_plan_add(bytes, vector(v, TT_ROLE_KV_A_NORM, layer, a->kv_rank));
     /* The absorbed form keeps two matrices per head, each padded to panels of its own. */
     for (int64_t head = v->role->head_begin; head < v->role->head_end; head++) {
-        bytes = tti_plan_add(bytes, a->mla_split ? matrix(v, TT_ROLE_MLA_K, layer, head * a->kv_rank, a->kv_rank, a->nope_dim)
-                                                 : head_key(v, layer, head));
-        bytes = tti_plan_add(bytes, matrix(v, value, layer, head * head_rows + value_row, a->v_dim, a->kv_rank));
+        bytes =
+            tti_plan_add(bytes, a->mla_split ? matrix(v, TT_ROLE_MLA_K, layer, head * a->kv_rank,
+                                                      a->kv_rank, a->nope_dim)
+                                             : head_key(v, layer, head));
+        bytes = tti_plan_add(
+            bytes, matrix(v, value, layer, head * head_rows + value_row, a->v_dim, a->kv_rank));
     }
     return tti_plan_add(bytes, tp_matrix(v, TT_ROLE_O, layer, a->H, a->Nq * a->v_dim));
 }
@@ -170,7 +177,8 @@ static uint64_t delta_bytes(const view *v, int64_t layer)
     const tt_arch *a = v->arch;
     const tt_delta *d = &a->delta;
     tt_delta_heads heads = tt_layout_delta_heads(d, v->layout->tp, v->role->tp_id);
-    int64_t n_values = heads.value_end - heads.value_begin, n_keys = heads.key_end - heads.key_begin;
+    int64_t n_values = heads.value_end - heads.value_begin,
+            n_keys = heads.key_end - heads.key_begin;
     uint64_t bytes = vector(v, TT_ROLE_DELTA_DECAY_BIAS, layer, d->Nv);
     bytes = tti_plan_add(bytes, vector(v, TT_ROLE_DELTA_DECAY_RATE, layer, d->Nv));
     if (n_values > 0) {
@@ -178,12 +186,17 @@ static uint64_t delta_bytes(const view *v, int64_t layer)
         int64_t key_row = heads.key_begin * d->Dk, value_row = heads.value_begin * d->Dv;
         /* q, k and v rows, each packed as a matrix of its own */
         bytes = tti_plan_add(bytes, matrix(v, TT_ROLE_DELTA_QKV, layer, key_row, keys, a->H));
-        bytes = tti_plan_add(bytes, matrix(v, TT_ROLE_DELTA_QKV, layer, all_keys + key_row, keys, a->H));
-        bytes = tti_plan_add(bytes, matrix(v, TT_ROLE_DELTA_QKV, layer, 2 * all_keys + value_row, values, a->H));
+        bytes = tti_plan_add(bytes,
+                             matrix(v, TT_ROLE_DELTA_QKV, layer, all_keys + key_row, keys, a->H));
+        bytes = tti_plan_add(
+            bytes, matrix(v, TT_ROLE_DELTA_QKV, layer, 2 * all_keys + value_row, values, a->H));
         bytes = tti_plan_add(bytes, matrix(v, TT_ROLE_DELTA_GATE, layer, value_row, values, a->H));
-        bytes = tti_plan_add(bytes, matrix(v, TT_ROLE_DELTA_BETA, layer, heads.value_begin, n_values, a->H));
-        bytes = tti_plan_add(bytes, matrix(v, TT_ROLE_DELTA_DECAY, layer, heads.value_begin, n_values, a->H));
-        bytes = tti_plan_add(bytes, vector(v, TT_ROLE_DELTA_CONV, layer, (2 * keys + values) * d->conv));
+        bytes = tti_plan_add(
+            bytes, matrix(v, TT_ROLE_DELTA_BETA, layer, heads.value_begin, n_values, a->H));
+        bytes = tti_plan_add(
+            bytes, matrix(v, TT_ROLE_DELTA_DECAY, layer, heads.value_begin, n_values, a->H));
+        bytes = tti_plan_add(bytes,
+                             vector(v, TT_ROLE_DELTA_CONV, layer, (2 * keys + values) * d->conv));
         bytes = tti_plan_add(bytes, vector(v, TT_ROLE_DELTA_NORM, layer, d->Dv));
     }
     return tti_plan_add(bytes, tp_matrix(v, TT_ROLE_DELTA_OUT, layer, a->H, d->Nv * d->Dv));
@@ -196,7 +209,8 @@ static uint64_t mixer_bytes(const view *v, int64_t layer)
         return delta_bytes(v, layer);
     }
     uint64_t bytes = vector(v, TT_ROLE_O_BIAS, layer, tp_columns(v, a->H));
-    return tti_plan_add(bytes, a->attention == TT_ATTENTION_MLA ? mla_bytes(v, layer) : gqa_bytes(v, layer));
+    return tti_plan_add(bytes, a->attention == TT_ATTENTION_MLA ? mla_bytes(v, layer)
+                                                                : gqa_bytes(v, layer));
 }
 
 /* A norm of the trunk, with its bias if it is of that kind. */
@@ -266,14 +280,16 @@ uint64_t tti_plan_dense_bytes(const tt_model *model, const tt_layout *layout, in
     return dense_bytes(&v);
 }
 
-tt_status tti_plan_list_dense(const tt_model *model, const tt_layout *layout, int rank, tti_plan_list *list)
+tt_status tti_plan_list_dense(const tt_model *model, const tt_layout *layout, int rank,
+                              tti_plan_list *list)
 {
     view v = view_of(model, layout, rank);
     *list = (tti_plan_list){0};
     v.list = list;
     dense_bytes(&v);
     if (v.role->dp_id >= 0) {
-        listed(&v, (tti_plan_matrix){TT_ROLE_EMBED, TTI_PLAN_TABLE, 0, 0, v.arch->V, tti_plan_embedding_bytes(model)});
+        listed(&v, (tti_plan_matrix){TT_ROLE_EMBED, TTI_PLAN_TABLE, 0, 0, v.arch->V,
+                                     tti_plan_embedding_bytes(model)});
     }
     TT_CHECK(!list->is_short, TT_ERR_NOMEM, "no memory to list the matrices of rank %d", rank);
     return TT_OK;
@@ -295,9 +311,12 @@ uint64_t tti_plan_expert_bytes(const tt_model *model, const tt_layout *layout, i
     uint64_t bytes = 0;
     for (int64_t layer = 0; layer < a->L; layer++) {
         for (int64_t e = first; a->layer[layer].is_moe && e < last; e++) {
-            bytes = tti_plan_add(bytes, expert_matrix(&v, TT_ROLE_EXPERT_GATE, layer, e, inner, a->H));
-            bytes = tti_plan_add(bytes, expert_matrix(&v, TT_ROLE_EXPERT_UP, layer, e, inner, a->H));
-            bytes = tti_plan_add(bytes, expert_matrix(&v, TT_ROLE_EXPERT_DOWN, layer, e, outer, a->F));
+            bytes =
+                tti_plan_add(bytes, expert_matrix(&v, TT_ROLE_EXPERT_GATE, layer, e, inner, a->H));
+            bytes =
+                tti_plan_add(bytes, expert_matrix(&v, TT_ROLE_EXPERT_UP, layer, e, inner, a->H));
+            bytes =
+                tti_plan_add(bytes, expert_matrix(&v, TT_ROLE_EXPERT_DOWN, layer, e, outer, a->F));
             bytes = tti_plan_add(bytes, vector(&v, TT_ROLE_EXPERT_GATE_BIAS, layer, inner));
             bytes = tti_plan_add(bytes, vector(&v, TT_ROLE_EXPERT_UP_BIAS, layer, inner));
             bytes = tti_plan_add(bytes, vector(&v, TT_ROLE_EXPERT_DOWN_BIAS, layer, outer));
@@ -346,17 +365,20 @@ uint64_t tt_plan_kv_bytes_per_token(const tt_arch *arch, const tt_layout *layout
     if (layout->role[rank].dp_id < 0) {
         return 0;
     }
-    return tti_plan_mul((uint64_t)count_layers(arch, TT_MIXER_ATTENTION), layer_kv_bytes(arch, layout, rank));
+    return tti_plan_mul((uint64_t)count_layers(arch, TT_MIXER_ATTENTION),
+                        layer_kv_bytes(arch, layout, rank));
 }
 
-int64_t tt_plan_attend_parts_floats(const tt_arch *arch, const tt_layout *layout, const tt_rank_role *role)
+int64_t tt_plan_attend_parts_floats(const tt_arch *arch, const tt_layout *layout,
+                                    const tt_rank_role *role)
 {
     if (role->dp_id < 0) {
         return 0;
     }
     int64_t width = arch->attention == TT_ATTENTION_MLA ? arch->kv_rank : arch->D;
     int64_t blocks = (layout->context + TTK_BLOCK - 1) / TTK_BLOCK * layout->max_batch_group;
-    uint64_t all = tti_plan_mul(tti_plan_area(blocks, role->head_end - role->head_begin), ttk_attend_part_floats(width));
+    uint64_t all = tti_plan_mul(tti_plan_area(blocks, role->head_end - role->head_begin),
+                                ttk_attend_part_floats(width));
     const uint64_t most = TT_ATTEND_PARTS_BYTES / sizeof(float);
     return (int64_t)(all < most ? all : most);
 }
@@ -369,16 +391,19 @@ static uint64_t sequence_state_bytes(const tt_arch *arch, const tt_layout *layou
         return 0;
     }
     tt_delta_heads heads = tt_layout_delta_heads(&arch->delta, layout->tp, role->tp_id);
-    return tti_plan_mul(tti_plan_area(count_layers(arch, TT_MIXER_DELTA), tt_delta_state_floats(&arch->delta, &heads)),
+    return tti_plan_mul(tti_plan_area(count_layers(arch, TT_MIXER_DELTA),
+                                      tt_delta_state_floats(&arch->delta, &heads)),
                         sizeof(float));
 }
 
 uint64_t tt_plan_state_bytes(const tt_arch *arch, const tt_layout *layout, int rank)
 {
-    return tti_plan_mul(sequence_state_bytes(arch, layout, rank), (uint64_t)layout->max_batch_group);
+    return tti_plan_mul(sequence_state_bytes(arch, layout, rank),
+                        (uint64_t)layout->max_batch_group);
 }
 
-uint64_t tti_plan_context_bytes(const tt_arch *arch, const tt_layout *layout, int rank, int64_t context)
+uint64_t tti_plan_context_bytes(const tt_arch *arch, const tt_layout *layout, int rank,
+                                int64_t context)
 {
     if (layout->role[rank].dp_id < 0) {
         return 0;
@@ -396,23 +421,25 @@ uint64_t tti_plan_context_bytes(const tt_arch *arch, const tt_layout *layout, in
         bytes = tti_plan_add(bytes, tti_plan_mul(token_bytes, (uint64_t)seen));
     }
     enum { READ_AND_WRITTEN = 2 };
-    return tti_plan_add(bytes, tti_plan_mul(READ_AND_WRITTEN, sequence_state_bytes(arch, layout, rank)));
+    return tti_plan_add(bytes,
+                        tti_plan_mul(READ_AND_WRITTEN, sequence_state_bytes(arch, layout, rank)));
 }
 
 /* Buffers of all exchange handles, at most. A source's window holds its rows, the entries of its
- * choices and the results that come back. For other nodes it also fills messages: a row goes into at most as many of them as it has
- * choices. A rank that takes in messages has room for one and for its results at full size for each of their sources. Whatever stands alone
- * starts at a line. */
+ * choices and the results that come back. For other nodes it also fills messages: a row goes into
+ * at most as many of them as it has choices. A rank that takes in messages has room for one and for
+ * its results at full size for each of their sources. Whatever stands alone starts at a line. */
 static uint64_t exchange_bytes(const view *v)
 {
     enum {
-        ENTRY_BYTES = 32, /* of one choice at one of the ranks that serve it: who, where, weight */
+        ENTRY_BYTES = 32,  /* of one choice at one of the ranks that serve it: who, where, weight */
         PEER_BYTES = 4096, /* headers and states of one peer, with room for an error's text */
         OWNER_BYTES = 128  /* what a message says of one owner, and its line beside the message */
     };
     const tt_layout *layout = v->layout;
     const tt_arch *a = v->arch;
-    const int here = v->role->node, n_owners = layout->n_groups * layout->etp, n_sources = layout->dp * layout->tp;
+    const int here = v->role->node, n_owners = layout->n_groups * layout->etp,
+              n_sources = layout->dp * layout->tp;
     int64_t n_lanes = 0, n_intakes = 0, n_mates = 0;
     for (int i = 0; i < n_owners; i++) {
         n_mates += layout->role[layout->expert_rank[i]].node == here;
@@ -424,14 +451,14 @@ static uint64_t exchange_bytes(const view *v)
         return 0;
     }
     n_lanes = n_owners - n_mates;
-    if (layout->route == TT_ROUTE_NODE) { /* each other node's sources are dealt out to the owners of this one */
+    if (layout->route == TT_ROUTE_NODE) { /* each other node's sources are dealt out to the
+                                           * owners of this one */
         const int64_t far_nodes = layout->n_nodes - 1;
         n_lanes = n_lanes < far_nodes ? n_lanes : far_nodes;
         n_intakes = n_mates > 0 ? (n_intakes + far_nodes * (n_mates - 1)) / n_mates : n_intakes;
     }
     int64_t n_entries = a->K * layout->etp; /* of one row */
-    uint64_t out =
-        tti_plan_add(tt_wire_row_bytes(layout->wire, a->H), TT_CACHE_LINE);
+    uint64_t out = tti_plan_add(tt_wire_row_bytes(layout->wire, a->H), TT_CACHE_LINE);
     uint64_t entries = tti_plan_area(n_entries, ENTRY_BYTES);
     uint64_t back = tti_plan_area(a->K, (int64_t)tt_wire_row_bytes(layout->wire_back, a->H));
     back = tti_plan_add(back, tti_plan_area(n_entries, TT_CACHE_LINE));
@@ -442,8 +469,11 @@ static uint64_t exchange_bytes(const view *v)
         int64_t copies = n_entries < n_lanes ? n_entries : n_lanes;
         row_bytes = tti_plan_add(window, tti_plan_mul(out, (uint64_t)copies));
         row_bytes = tti_plan_add(row_bytes, n_lanes > 0 ? entries : 0);
-        if (layout->combine == TT_COMBINE_REDUCED) { /* a row of sums for each message that a token goes out with */
-            row_bytes = tti_plan_add(row_bytes, tti_plan_area(n_entries < n_owners ? n_entries : n_owners, (int64_t)tt_wire_row_bytes(layout->wire_back, a->H)));
+        if (layout->combine == TT_COMBINE_REDUCED) { /* a row of sums for each message that a
+                                                      * token goes out with */
+            row_bytes = tti_plan_add(
+                row_bytes, tti_plan_area(n_entries < n_owners ? n_entries : n_owners,
+                                         (int64_t)tt_wire_row_bytes(layout->wire_back, a->H)));
         }
         peer_bytes = tti_plan_area(1 + n_owners + n_lanes, PEER_BYTES);
     }
@@ -454,39 +484,47 @@ static uint64_t exchange_bytes(const view *v)
         }
         row_bytes = tti_plan_add(row_bytes, tti_plan_mul(intake, (uint64_t)n_intakes));
         peer_bytes = tti_plan_add(peer_bytes, tti_plan_area(n_intakes, PEER_BYTES));
-        peer_bytes = tti_plan_add(peer_bytes, tti_plan_mul(tti_plan_area(n_intakes, n_owners), OWNER_BYTES));
+        peer_bytes =
+            tti_plan_add(peer_bytes, tti_plan_mul(tti_plan_area(n_intakes, n_owners), OWNER_BYTES));
     }
-    uint64_t chunk_bytes = tti_plan_add(tti_plan_mul(row_bytes, (uint64_t)tt_layout_chunk_rows(layout)), peer_bytes);
-    return tti_plan_mul(tti_plan_mul(chunk_bytes, (uint64_t)tt_layout_n_chunks(layout)), (uint64_t)layout->n_handles);
+    uint64_t chunk_bytes =
+        tti_plan_add(tti_plan_mul(row_bytes, (uint64_t)tt_layout_chunk_rows(layout)), peer_bytes);
+    return tti_plan_mul(tti_plan_mul(chunk_bytes, (uint64_t)tt_layout_n_chunks(layout)),
+                        (uint64_t)layout->n_handles);
 }
 
 /* What a process holds beside all that: MPI, the program, thread stacks. Guessed. */
 static const uint64_t process_bytes = UINT64_C(64) << 20;
 
 enum {
-    HEAD_ROWS = 32,    /* rows of logits that are held at once */
-    JOB_ROWS = 512,    /* least rows of the expert buffers */
-    SAMPLERS = 16,     /* threads that sample, each with 2 V ids; more are rare */
-    WORK_THREADS = 16, /* likewise, that attend */
+    HEAD_ROWS = 32,      /* rows of logits that are held at once */
+    JOB_ROWS = 512,      /* least rows of the expert buffers */
+    SAMPLERS = 16,       /* threads that sample, each with 2 V ids; more are rare */
+    WORK_THREADS = 16,   /* likewise, that attend */
     ATTEND_QUERIES = 32, /* of each of those */
-    GATHER_REGIONS = 2, /* of each gather's window */
-    GROUP_FLOATS = 16   /* of what is known of a group of rows for one expert, in each of the lists of such */
+    GATHER_REGIONS = 2,  /* of each gather's window */
+    GROUP_FLOATS = 16    /* of what is known of a group of rows for one expert, in each of the
+                          * lists of such */
 };
 
-/* Inputs of products as `act` has them: attention's, dense and shared FFN's, the head's; gathered rows and activations of experts. */
+/* Inputs of products as `act` has them: attention's, dense and shared FFN's, the head's; gathered
+ * rows and activations of experts. */
 static uint64_t rounded_bytes(const view *v)
 {
     const tt_layout *layout = v->layout;
     const tt_arch *a = v->arch;
     uint64_t bytes = 0;
     if (v->role->dp_id >= 0) {
-        int64_t heads = a->Nq * (a->attention == TT_ATTENTION_MLA ? a->v_dim : a->D), delta = a->delta.Nv * a->delta.Dv;
+        int64_t heads = a->Nq * (a->attention == TT_ATTENTION_MLA ? a->v_dim : a->D),
+                delta = a->delta.Nv * a->delta.Dv;
         int64_t widest = heads > a->H ? heads : a->H;
         widest = a->q_rank > widest ? a->q_rank : delta > widest ? delta : widest;
         bytes = tt_rows_bytes(layout->act, layout->max_rows_group, widest);
-        bytes = tti_plan_add(bytes, tt_rows_bytes(layout->act, layout->max_rows_group, a->F_dense > a->H ? a->F_dense : a->H));
-        uint64_t shared = tti_plan_add(tt_rows_bytes(layout->act, layout->max_rows_rank, a->H),
-                                       tt_rows_bytes(layout->act, layout->max_rows_rank, a->F_shared));
+        bytes = tti_plan_add(bytes, tt_rows_bytes(layout->act, layout->max_rows_group,
+                                                  a->F_dense > a->H ? a->F_dense : a->H));
+        uint64_t shared =
+            tti_plan_add(tt_rows_bytes(layout->act, layout->max_rows_rank, a->H),
+                         tt_rows_bytes(layout->act, layout->max_rows_rank, a->F_shared));
         bytes = tti_plan_add(bytes, tti_plan_mul(shared, (uint64_t)layout->n_handles));
         bytes = tti_plan_add(bytes, tt_rows_bytes(layout->act, HEAD_ROWS, a->H));
     }
@@ -505,42 +543,54 @@ static uint64_t work_bytes(const view *v)
     bool mla = a->attention == TT_ATTENTION_MLA;
     uint64_t floats = 0;
     if (v->role->dp_id >= 0) {
-        /* x, its norm, attention and FFN output; q, keys and values; MLA: q and outputs in the latent space; gathered heads; dense FFN. */
+        /* x, its norm, attention and FFN output; q, keys and values; MLA: q and outputs in the
+         * latent space; gathered heads; dense FFN. */
         int64_t q_width = a->Nq * (mla ? a->nope_dim + 2 * a->rope_dim + 2 * a->kv_rank : a->D);
         int64_t kv_width = mla ? a->q_rank + a->kv_rank + a->rope_dim : 2 * a->Nkv * a->D;
         int64_t heads_width = a->Nq * (mla ? a->v_dim : a->D);
-        int64_t delta_width = a->delta.Nk > 0 ? 2 * (2 * a->delta.Nk * a->delta.Dk + a->delta.Nv * a->delta.Dv) +
-                                                    2 * a->delta.Nv * a->delta.Dv + 2 * a->delta.Nv
-                                              : 0; /* before and after the convolution, z and heads, gates */
+        int64_t delta_width =
+            a->delta.Nk > 0 ? 2 * (2 * a->delta.Nk * a->delta.Dk + a->delta.Nv * a->delta.Dv) +
+                                  2 * a->delta.Nv * a->delta.Dv + 2 * a->delta.Nv
+                            : 0; /* before and after the convolution, z and
+                                  * heads, gates */
         q_width += a->attention_gate ? a->Nq * a->D : 0;
-        int64_t width = 4 * a->H + q_width + kv_width + heads_width + delta_width + 2 * a->F_dense + a->E;
+        int64_t width =
+            4 * a->H + q_width + kv_width + heads_width + delta_width + 2 * a->F_dense + a->E;
         floats = tti_plan_area(layout->max_rows_group, width);
-        floats = tti_plan_add(floats, tti_plan_area((int64_t)layout->n_handles * layout->max_rows_rank,
-                                                    2 * a->F_shared + a->H + 1));
+        floats =
+            tti_plan_add(floats, tti_plan_area((int64_t)layout->n_handles * layout->max_rows_rank,
+                                               2 * a->F_shared + a->H + 1));
         floats = tti_plan_add(floats, tti_plan_area(HEAD_ROWS, a->V + a->H));
         floats = tti_plan_add(floats, tti_plan_area(2 * SAMPLERS, a->V));
-        /* Of attention: each thread's queries, keys, values and outputs; parts of blocks; states of merges. */
+        /* Of attention: each thread's queries, keys, values and outputs; parts of blocks; states of
+         * merges. */
         int64_t n_heads = v->role->head_end - v->role->head_begin;
-        uint64_t thread_floats = ttk_attend_work_floats(ATTEND_QUERIES, mla ? a->kv_rank + a->rope_dim : a->D, mla ? a->kv_rank : a->D);
+        uint64_t thread_floats = ttk_attend_work_floats(
+            ATTEND_QUERIES, mla ? a->kv_rank + a->rope_dim : a->D, mla ? a->kv_rank : a->D);
         floats = tti_plan_add(floats, tti_plan_mul(thread_floats, WORK_THREADS));
-        floats = tti_plan_add(floats, tti_plan_area(tt_plan_attend_parts_floats(a, layout, v->role), 1));
+        floats =
+            tti_plan_add(floats, tti_plan_area(tt_plan_attend_parts_floats(a, layout, v->role), 1));
         floats = tti_plan_add(floats, tti_plan_area(layout->max_rows_group, 2 * n_heads));
         /* Rotary tables and query scales. */
         floats = tti_plan_add(floats, tti_plan_area(layout->context, a->rope.dim + 1));
         if (layout->tp > 1) { /* windows of attention's, the dense FFN's and the trunk's gathers */
             int64_t widest = heads_width > a->F_dense ? heads_width : a->F_dense;
             widest = (widest > a->H ? widest : a->H) / layout->tp + TTK_PANEL;
-            floats = tti_plan_add(floats, tti_plan_area(3 * GATHER_REGIONS * layout->max_rows_group, widest));
+            floats = tti_plan_add(
+                floats, tti_plan_area(3 * GATHER_REGIONS * layout->max_rows_group, widest));
         }
     }
     if (v->role->group_id >= 0) {
         /* Rows in, gate, up, rows out. */
         int64_t rows = layout->max_rows_rank > JOB_ROWS ? layout->max_rows_rank : JOB_ROWS;
         floats = tti_plan_add(floats, tti_plan_area(rows, 2 * a->H + 2 * a->F));
-        const int64_t n_groups = tt_layout_max_groups(a, layout, (a->E + layout->n_groups - 1) / layout->n_groups);
-        floats = tti_plan_add(floats, tti_plan_area(n_groups, 1 + 2 * layout->n_handles) * GROUP_FLOATS);
+        const int64_t n_groups =
+            tt_layout_max_groups(a, layout, (a->E + layout->n_groups - 1) / layout->n_groups);
+        floats =
+            tti_plan_add(floats, tti_plan_area(n_groups, 1 + 2 * layout->n_handles) * GROUP_FLOATS);
     }
-    return tti_plan_add(tti_plan_add(tti_plan_mul(floats, sizeof(float)), rounded_bytes(v)), process_bytes);
+    return tti_plan_add(tti_plan_add(tti_plan_mul(floats, sizeof(float)), rounded_bytes(v)),
+                        process_bytes);
 }
 
 tt_status tt_plan_memory(const tt_model *model, const tt_layout *layout, int rank,

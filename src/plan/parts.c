@@ -44,9 +44,12 @@ tt_delta_heads tt_layout_delta_heads(const tt_delta *delta, int tp, int tp_id)
 
 int64_t tt_delta_state_floats(const tt_delta *delta, const tt_delta_heads *heads)
 {
-    int64_t n_keys = heads->key_end - heads->key_begin, n_values = heads->value_end - heads->value_begin;
+    int64_t n_keys = heads->key_end - heads->key_begin,
+            n_values = heads->value_end - heads->value_begin;
     int64_t channels = 2 * n_keys * delta->Dk + n_values * delta->Dv;
-    int64_t floats = n_values * ttk_delta_state_floats(delta->Dk, delta->Dv) + (delta->conv - 1) * channels;
+    int64_t floats =
+        n_values * ttk_delta_state_floats(delta->Dk, delta->Dv) + (delta->conv - 1) * channels;
     enum { LINE_FLOATS = TT_CACHE_LINE / sizeof(float) };
-    return (floats + LINE_FLOATS - 1) / LINE_FLOATS * LINE_FLOATS; /* each sequence's begins at a cache line */
+    /* each sequence's begins at a cache line */
+    return (floats + LINE_FLOATS - 1) / LINE_FLOATS * LINE_FLOATS;
 }

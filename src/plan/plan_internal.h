@@ -35,18 +35,22 @@ uint64_t tti_plan_dense_bytes(const tt_model *model, const tt_layout *layout, in
 /* Bytes of a rank's part of its group's experts over all MoE layers; 0 without an expert role. */
 uint64_t tti_plan_expert_bytes(const tt_model *model, const tt_layout *layout, int rank);
 
-/* Bytes that one sequence's decode step reads of its keys and values at a context, of windows and chunks only what is visible, and moves of its
- * states. */
-uint64_t tti_plan_context_bytes(const tt_arch *arch, const tt_layout *layout, int rank, int64_t context);
+/* Bytes that one sequence's decode step reads of its keys and values at a context, of windows and
+ * chunks only what is visible, and moves of its states. */
+uint64_t tti_plan_context_bytes(const tt_arch *arch, const tt_layout *layout, int rank,
+                                int64_t context);
 
-/* The cost model's part that depends on tp: seconds of dense weights and gathers of one decode step in which a DP group has n_rows
- * sequences, with the default rates. */
+/* The cost model's part that depends on tp: seconds of dense weights and gathers of one decode step
+ * in which a DP group has n_rows sequences, with the default rates. */
 double tti_plan_tp_seconds(const tt_arch *arch, int tp, int64_t n_rows);
 
-/* Of a rank's dense weights, what an attention rank below it on its node has too: bytes that one of them holds for both. */
-tt_status tti_plan_borrowed_bytes(const tt_model *model, const tt_layout *layout, int rank, uint64_t *bytes_out);
+/* Of a rank's dense weights, what an attention rank below it on its node has too: bytes that one of
+ * them holds for both. */
+tt_status tti_plan_borrowed_bytes(const tt_model *model, const tt_layout *layout, int rank,
+                                  uint64_t *bytes_out);
 
-/* A dense matrix of a rank: what it is, and its bytes. Two with the same first five fields hold the same. */
+/* A dense matrix of a rank: what it is, and its bytes. Two with the same first five fields hold the
+ * same. */
 typedef enum tti_plan_form { TTI_PLAN_PACKED, TTI_PLAN_TRANSPOSED, TTI_PLAN_TABLE } tti_plan_form;
 typedef struct tti_plan_matrix {
     int64_t role, form, layer, row, n_rows;
@@ -58,8 +62,10 @@ typedef struct tti_plan_list {
     size_t n, capacity;
     bool is_short; /* there was no memory for all */
 } tti_plan_list;
-/* The matrices of a rank's attention role, the embedding too; the caller frees list->matrix, also after an error. TT_ERR_NOMEM. */
-tt_status tti_plan_list_dense(const tt_model *model, const tt_layout *layout, int rank, tti_plan_list *list);
+/* The matrices of a rank's attention role, the embedding too; the caller frees list->matrix, also
+ * after an error. TT_ERR_NOMEM. */
+tt_status tti_plan_list_dense(const tt_model *model, const tt_layout *layout, int rank,
+                              tti_plan_list *list);
 
 /* Bytes as people read them: "1.50 GiB" in text[size]; returns text. */
 const char *tti_plan_bytes_text(uint64_t bytes, char *text, size_t size);

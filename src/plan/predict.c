@@ -33,7 +33,8 @@ tt_rates tt_rates_default(void)
     return rates;
 }
 
-/* A row through a gather inside a node costs its copy and some bookkeeping. Measured on 16 Sapphire Rapids cores (one rank each). */
+/* A row through a gather inside a node costs its copy and some bookkeeping. Measured on 16 Sapphire
+ * Rapids cores (one rank each). */
 static const double gather_row_s = 0.5e-6;
 static const double gather_bytes_per_s = 5e9;
 
@@ -49,7 +50,8 @@ static double touched_share(const tt_arch *arch, int64_t T)
     return 1.0 - pow(missed > 0.0 ? missed : 0.0, (double)T);
 }
 
-/* The chance that none of a token's K different choices is among e of the E experts, if all are as likely. */
+/* The chance that none of a token's K different choices is among e of the E experts, if all are as
+ * likely. */
 static double missed_share(const tt_arch *arch, double e)
 {
     double share = 1.0;
@@ -101,12 +103,15 @@ static tt_status most_traffic(const tt_arch *arch, const tt_layout *layout, far_
     return TT_OK;
 }
 
-/* Seconds that the exchange of one MoE layer takes on the rank with most to send to other nodes; choices fall on experts uniformly. */
-static double exchange_seconds(const tt_arch *arch, const tt_layout *layout, const tt_rates *rates, const far_traffic *far, int64_t rows)
+/* Seconds that the exchange of one MoE layer takes on the rank with most to send to other nodes;
+ * choices fall on experts uniformly. */
+static double exchange_seconds(const tt_arch *arch, const tt_layout *layout, const tt_rates *rates,
+                               const far_traffic *far, int64_t rows)
 {
     const double results = layout->combine == TT_COMBINE_REDUCED ? far->copies : far->choices;
-    const double bytes = (double)rows * (far->copies * (double)tt_wire_row_bytes(layout->wire, arch->H) +
-                                         results * (double)tt_wire_row_bytes(layout->wire_back, arch->H));
+    const double bytes =
+        (double)rows * (far->copies * (double)tt_wire_row_bytes(layout->wire, arch->H) +
+                        results * (double)tt_wire_row_bytes(layout->wire_back, arch->H));
     const double latency = far->messages > 0.0 ? rates->link_latency_s : rates->window_latency_s;
     return CROSSINGS_PER_MOE_LAYER * latency + bytes / rates->link_bytes_per_s;
 }
@@ -149,7 +154,8 @@ double tti_plan_tp_seconds(const tt_arch *arch, int tp, int64_t n_rows)
                            (double)arch->v_dim * H);
             whole += H * (double)(arch->q_rank + arch->kv_rank + arch->rope_dim);
         } else {
-            split += (2.0 * (Nq + (double)arch->Nkv) + (arch->attention_gate ? Nq : 0.0)) * (double)arch->D * H;
+            split += (2.0 * (Nq + (double)arch->Nkv) + (arch->attention_gate ? Nq : 0.0)) *
+                     (double)arch->D * H;
         }
         if (arch->E > 0 && arch->layer[layer].is_moe) {
             whole += H * ((double)arch->E + 3.0 * (double)arch->F_shared);
@@ -186,7 +192,8 @@ tt_status tt_plan_predict(const tt_model *model, const tt_layout *layout, const 
         bool attends = layout->role[rank].dp_id >= 0;
         double dense = (double)tti_plan_dense_bytes(model, layout, rank);
         dense += attends ? embedding_rows : 0.0;
-        double kv = (double)tti_plan_context_bytes(arch, layout, rank, context) * (double)group_batch;
+        double kv =
+            (double)tti_plan_context_bytes(arch, layout, rank, context) * (double)group_batch;
         double experts = share * (double)tti_plan_expert_bytes(model, layout, rank);
         most_attention = fmax(most_attention, dense + kv);
         most_experts = fmax(most_experts, experts);
@@ -194,8 +201,9 @@ tt_status tt_plan_predict(const tt_model *model, const tt_layout *layout, const 
     }
     double step_s = (most_attention + most_experts) / rates->read_bytes_per_s;
     if (layout->n_ranks > 1) {
-        double gather_s = layout->tp == 1 ? 0.0
-                                          : gather_seconds(arch, gather_latency(layout, rates), group_batch);
+        double gather_s = layout->tp == 1
+                              ? 0.0
+                              : gather_seconds(arch, gather_latency(layout, rates), group_batch);
         double moe_s = 0.0;
         if (layout->n_groups > 0) {
             far_traffic far = {0};

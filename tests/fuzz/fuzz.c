@@ -1,7 +1,9 @@
-/* fuzz.c - the bound on memory, the split of an input into files, and the folder they are written to.
+/* fuzz.c - the bound on memory, the split of an input into files, and the folder they are written
+ * to.
  *
- * The sanitizers' allocators call hooks at each allocation and release. The sum of what is live is held against a bound that
- * grows with the input, so that no number inside a file can ask for memory that the file's own size does not account for. */
+ * The sanitizers' allocators call hooks at each allocation and release. The sum of what is live is
+ * held against a bound that grows with the input, so that no number inside a file can ask for
+ * memory that the file's own size does not account for. */
 #include "fuzz.h"
 #include <dirent.h>
 #include <fcntl.h>
@@ -38,7 +40,9 @@ static void on_malloc(const volatile void *p, size_t n)
     memory.peak = memory.live > memory.peak ? memory.live : memory.peak;
     if (memory.live > memory.bound) {
         memory.is_armed = false;
-        dprintf(STDERR_FILENO, "fuzz: %lld bytes are live, the bound is %lld (the last request: %zu)\n", memory.live, memory.bound, n);
+        dprintf(STDERR_FILENO,
+                "fuzz: %lld bytes are live, the bound is %lld (the last request: %zu)\n",
+                memory.live, memory.bound, n);
         abort();
     }
 }
@@ -52,7 +56,8 @@ static void on_free(const volatile void *p)
 
 void fuzz_memory_begin(size_t fixed, size_t factor, size_t n)
 {
-    if (!memory.has_hooks && __sanitizer_install_malloc_and_free_hooks && __sanitizer_get_allocated_size) {
+    if (!memory.has_hooks && __sanitizer_install_malloc_and_free_hooks &&
+        __sanitizer_get_allocated_size) {
         memory.has_hooks = true;
         (void)__sanitizer_install_malloc_and_free_hooks(on_malloc, on_free);
     }
@@ -79,8 +84,10 @@ void fuzz_broken(const char *condition, const char *file, int line)
 
 static const char MARK[] = "====";
 
-/* The index of the name on the line at data[0, n), whose length with its newline is *line_out; n_names if it is no such line. */
-static size_t named_line(const uint8_t *data, size_t n, const char *const *name, size_t n_names, size_t *line_out)
+/* The index of the name on the line at data[0, n), whose length with its newline is *line_out;
+ * n_names if it is no such line. */
+static size_t named_line(const uint8_t *data, size_t n, const char *const *name, size_t n_names,
+                         size_t *line_out)
 {
     size_t n_mark = sizeof(MARK) - 1;
     if (n < n_mark || memcmp(data, MARK, n_mark) != 0) {
@@ -88,7 +95,8 @@ static size_t named_line(const uint8_t *data, size_t n, const char *const *name,
     }
     for (size_t k = 0; k < n_names; k++) {
         size_t n_name = strlen(name[k]);
-        if (n - n_mark > n_name && memcmp(data + n_mark, name[k], n_name) == 0 && data[n_mark + n_name] == '\n') {
+        if (n - n_mark > n_name && memcmp(data + n_mark, name[k], n_name) == 0 &&
+            data[n_mark + n_name] == '\n') {
             *line_out = n_mark + n_name + 1;
             return k;
         }
@@ -96,7 +104,8 @@ static size_t named_line(const uint8_t *data, size_t n, const char *const *name,
     return n_names;
 }
 
-void fuzz_split(const uint8_t *data, size_t n, const char *const *name, size_t n_names, fuzz_part *part)
+void fuzz_split(const uint8_t *data, size_t n, const char *const *name, size_t n_names,
+                fuzz_part *part)
 {
     size_t begin = 0, current = 0, line = 0;
     memset(part, 0, n_names * sizeof(*part));
@@ -149,7 +158,8 @@ const char *fuzz_folder(void)
 {
     if (!folder[0]) {
         struct stat info;
-        bool in_memory = stat("/dev/shm", &info) == 0 && S_ISDIR(info.st_mode) && access("/dev/shm", W_OK) == 0;
+        bool in_memory =
+            stat("/dev/shm", &info) == 0 && S_ISDIR(info.st_mode) && access("/dev/shm", W_OK) == 0;
         snprintf(folder, sizeof(folder), "%s/tutti-fuzz-XXXXXX", in_memory ? "/dev/shm" : "/tmp");
         FUZZ_MUST(mkdtemp(folder));
         atexit(remove_folder);

@@ -1,8 +1,10 @@
-/* fuzz_config.c - config.json and generation_config.json: what a family accepts must give shapes for every role of every layer.
+/* fuzz_config.c - config.json and generation_config.json: what a family accepts must give shapes
+ * for every role of every layer.
  *
- * Bound on memory: 8 MiB + 96 n. JSON takes up to 48 bytes of tree per byte of text, and keys are looked at once or copied.
- * Fixed: the table of inverse frequencies, of TTI_MAX_WIDTH / 2 floats where a head is as wide as may be stated, with its numbers
- * in double while it is made (6 MiB); a second one takes a list of as many factors in the file. */
+ * Bound on memory: 8 MiB + 96 n. JSON takes up to 48 bytes of tree per byte of text, and keys are
+ * looked at once or copied. Fixed: the table of inverse frequencies, of TTI_MAX_WIDTH / 2 floats
+ * where a head is as wide as may be stated, with its numbers in double while it is made (6 MiB); a
+ * second one takes a list of as many factors in the file. */
 #include "fuzz.h"
 #include "model_internal.h"
 #include "tutti/log.h"
@@ -19,8 +21,9 @@ static void look_at_layers(const tti_family *family, tti_hyper *hyper)
     arch->layer = calloc((size_t)arch->L, sizeof(*arch->layer));
     FUZZ_MUST(arch->layer);
     for (int64_t layer = 0; layer < n; layer++) {
-        arch->layer[layer] =
-            (tt_layer){.is_moe = arch->E > 0 && family->layer_is_moe(hyper, layer), .rope = true, .qk_norm = arch->qk_norm != TT_QK_NORM_NONE};
+        arch->layer[layer] = (tt_layer){.is_moe = arch->E > 0 && family->layer_is_moe(hyper, layer),
+                                        .rope = true,
+                                        .qk_norm = arch->qk_norm != TT_QK_NORM_NONE};
         if (family->set_layer) {
             family->set_layer(hyper, layer, &arch->layer[layer]);
         }
@@ -33,7 +36,8 @@ static void look_at_layers(const tti_family *family, tti_hyper *hyper)
                 continue;
             }
             FUZZ_MUST(rows > 0 && cols > 0 && rows <= INT64_MAX / cols / 8);
-            tti_view view = {.file_rows = rows, .segment = {{rows, 0, rows, rows}}, .n_segments = 1};
+            tti_view view = {
+                .file_rows = rows, .segment = {{rows, 0, rows, rows}}, .n_segments = 1};
             if (family->view) {
                 family->view(arch, (tt_role)role, &view);
             }

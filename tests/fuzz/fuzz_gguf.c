@@ -1,10 +1,12 @@
-/* fuzz_gguf.c - GGUF files: the container from a buffer, whole or growing, each key read in every way; then the whole open of the
- * model and of the tokenizer that it describes, of one file or of two parts.
+/* fuzz_gguf.c - GGUF files: the container from a buffer, whole or growing, each key read in every
+ * way; then the whole open of the model and of the tokenizer that it describes, of one file or of
+ * two parts.
  *
- * Bound on memory: 8 MiB + 192 n. The header's arrays take below 16 bytes per byte of the header, its buffer grows by doubling; a
- * vocabulary's token takes at least 9 bytes of the file (length and type) and 16 bytes as a string, some 60 in the tables, twice
- * while they grow, and its merges as much; a tensor of 40 bytes and more takes an entry and a name in the table of tensors, a role
- * and an expert. Fixed: tables of inverse frequencies and of layers, the tokenizer's small tables. */
+ * Bound on memory: 8 MiB + 192 n. The header's arrays take below 16 bytes per byte of the header,
+ * its buffer grows by doubling; a vocabulary's token takes at least 9 bytes of the file (length and
+ * type) and 16 bytes as a string, some 60 in the tables, twice while they grow, and its merges as
+ * much; a tensor of 40 bytes and more takes an entry and a name in the table of tensors, a role and
+ * an expert. Fixed: tables of inverse frequencies and of layers, the tokenizer's small tables. */
 #include "fuzz.h"
 #include "gguf.h"
 #include "tutti/log.h"
@@ -13,7 +15,8 @@
 #include <string.h>
 
 enum { PART_WHOLE, PART_FIRST, PART_SECOND, PARTS };
-static const char *const names[PARTS] = {"model.gguf", "model-00001-of-00002.gguf", "model-00002-of-00002.gguf"};
+static const char *const names[PARTS] = {"model.gguf", "model-00001-of-00002.gguf",
+                                         "model-00002-of-00002.gguf"};
 enum { FIXED_BYTES = 8 << 20, FACTOR = 192, MAX_ELEMENTS = 64 };
 
 static void look_at_key(const tti_gguf_key *key)
@@ -58,7 +61,8 @@ static void read_container(const uint8_t *data, size_t n)
     }
     for (size_t i = 0; i < gguf.n_tensors; i++) {
         const tti_gguf_tensor *tensor = &gguf.tensor[i];
-        FUZZ_MUST(tensor->offset >= gguf.data_offset && tensor->bytes <= n && tensor->offset <= n - tensor->bytes);
+        FUZZ_MUST(tensor->offset >= gguf.data_offset && tensor->bytes <= n &&
+                  tensor->offset <= n - tensor->bytes);
     }
     tti_gguf_fini(&gguf);
 }
@@ -75,13 +79,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     int first = part[PART_FIRST].data ? PART_FIRST : PART_WHOLE;
     if (part[first].data) {
         read_container(part[first].data, part[first].n);
-        char *path = fuzz_text(&(fuzz_part){(const uint8_t *)fuzz_path(names[first]), strlen(fuzz_path(names[first]))});
+        char *path = fuzz_text(&(fuzz_part){(const uint8_t *)fuzz_path(names[first]),
+                                            strlen(fuzz_path(names[first]))});
         fuzz_open_model(path);
         tt_tokenizer *tokenizer = NULL;
         if (tt_tokenizer_create(path, &tokenizer) == TT_OK) {
             static const char text[] = "Hello world, 12345! \xc3\xa9\xff";
             tt_ids ids = {0};
-            if (tt_tokenizer_encode(tokenizer, text, sizeof(text) - 1, TT_ENCODE_SPECIAL, &ids) == TT_OK) {
+            if (tt_tokenizer_encode(tokenizer, text, sizeof(text) - 1, TT_ENCODE_SPECIAL, &ids) ==
+                TT_OK) {
                 tt_text back = {0};
                 (void)tt_tokenizer_decode(tokenizer, ids.id, ids.n, false, &back);
                 tt_text_fini(&back);

@@ -1,5 +1,6 @@
-/* fuzz_model.c - everything that can be asked of an open checkpoint: each role of each layer and expert, its rows as floats and
- * as they are stored. What an open accepted must be readable without a fault of memory or arithmetic, and be of the size it says. */
+/* fuzz_model.c - everything that can be asked of an open checkpoint: each role of each layer and
+ * expert, its rows as floats and as they are stored. What an open accepted must be readable without
+ * a fault of memory or arithmetic, and be of the size it says. */
 #include "fuzz.h"
 #include "tutti/model.h"
 #include "tutti/status.h"

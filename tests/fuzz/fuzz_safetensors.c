@@ -1,21 +1,33 @@
-/* fuzz_safetensors.c - weight files: the header of one file alone, and whole checkpoints with a configuration, an index and
- * quantised companions, whose rows are read where they open.
+/* fuzz_safetensors.c - weight files: the header of one file alone, and whole checkpoints with a
+ * configuration, an index and quantised companions, whose rows are read where they open.
  *
- * Bound on memory: 8 MiB + 96 n. One stated tensor takes at least 45 bytes of header ({"":{"dtype":"U8","shape":[0],
- * "data_offsets":[0,0]}}) and an entry of some 120 bytes in a table that doubles, its name, a slot, and a pointer to sort: below
- * 16 n; a member that is a deep JSON tree takes up to 48 bytes per byte of its text in the parser (a list of empty lists), and so
- * does the index with its names. Fixed: the table of inverse frequencies where a head is as wide as may be stated, in double and in
- * float, and the tables of a layer. */
+ * Bound on memory: 8 MiB + 96 n. One stated tensor takes at least 45 bytes of header
+ * ({"":{"dtype":"U8","shape":[0], "data_offsets":[0,0]}}) and an entry of some 120 bytes in a table
+ * that doubles, its name, a slot, and a pointer to sort: below 16 n; a member that is a deep JSON
+ * tree takes up to 48 bytes per byte of its text in the parser (a list of empty lists), and so does
+ * the index with its names. Fixed: the table of inverse frequencies where a head is as wide as may
+ * be stated, in double and in float, and the tables of a layer. */
 #include "fuzz.h"
 #include "model_internal.h"
 #include "tutti/log.h"
 #include <stdlib.h>
 #include <string.h>
 
-enum { PART_WEIGHTS, PART_CONFIG, PART_INDEX, PART_SECOND, PART_FILES, PART_HEADER = PART_FILES, PART_DATA, PARTS };
-/* A header and data stand for a model.safetensors, whose header's length is put before them: so a change of the header's text
- * leaves the rest of the file in its place. */
-static const char *const names[PARTS] = {"model.safetensors", "config.json", "model.safetensors.index.json", "second.safetensors", "header", "data"};
+enum {
+    PART_WEIGHTS,
+    PART_CONFIG,
+    PART_INDEX,
+    PART_SECOND,
+    PART_FILES,
+    PART_HEADER = PART_FILES,
+    PART_DATA,
+    PARTS
+};
+/* A header and data stand for a model.safetensors, whose header's length is put before them: so a
+ * change of the header's text leaves the rest of the file in its place. */
+static const char *const names[PARTS] = {
+    "model.safetensors",  "config.json", "model.safetensors.index.json",
+    "second.safetensors", "header",      "data"};
 enum { LENGTH_BYTES = 8 };
 enum { FIXED_BYTES = 8 << 20, FACTOR = 96 };
 

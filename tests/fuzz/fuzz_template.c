@@ -1,8 +1,10 @@
-/* fuzz_template.c - chat templates, which are programs of strangers, over variables that may be a stranger's too.
+/* fuzz_template.c - chat templates, which are programs of strangers, over variables that may be a
+ * stranger's too.
  *
- * Bound on memory: 12 MiB + 256 n. The interpreter is given limits that are met within a second under sanitizers: 4 MiB of values and
- * 1 MiB of output, whose text and marks grow by doubling (old and new live together); what a template becomes when it is parsed is
- * proportional to its text, JSON takes up to 48 bytes of tree per byte and becomes values of the interpreter. */
+ * Bound on memory: 12 MiB + 256 n. The interpreter is given limits that are met within a second
+ * under sanitizers: 4 MiB of values and 1 MiB of output, whose text and marks grow by doubling (old
+ * and new live together); what a template becomes when it is parsed is proportional to its text,
+ * JSON takes up to 48 bytes of tree per byte and becomes values of the interpreter. */
 #include "fuzz.h"
 #include "chat_template.h"
 #include "tutti/log.h"
@@ -11,7 +13,13 @@
 
 enum { PART_TEMPLATE, PART_VARIABLES, PARTS };
 static const char *const names[PARTS] = {"template", "variables"};
-enum { FIXED_BYTES = 12 << 20, FACTOR = 256, MAX_STEPS = 20000, MAX_OUTPUT_BYTES = 1 << 20, MAX_MEMORY_BYTES = 4 << 20 };
+enum {
+    FIXED_BYTES = 12 << 20,
+    FACTOR = 256,
+    MAX_STEPS = 20000,
+    MAX_OUTPUT_BYTES = 1 << 20,
+    MAX_MEMORY_BYTES = 4 << 20
+};
 
 static const char default_variables[] =
     "{\"messages\":[{\"role\":\"system\",\"content\":\"Be brief.\"},{\"role\":\"user\",\"content\":\"Hi <|end|> \xc3\xa9\"},"
@@ -22,10 +30,16 @@ static const char default_variables[] =
 
 static void render(const char *source, size_t n, const json_t *variables)
 {
-    static const tti_chat_token token[] = {{"bos_token", "<s>"}, {"eos_token", "</s>"}, {"unk_token", NULL}};
-    tti_chat_input input = {
-        .variables = variables, .token = token, .n_tokens = sizeof(token) / sizeof(token[0]), .has_now = true, .now_s = 1700000000,
-        .limits = {.max_steps = MAX_STEPS, .max_output_bytes = MAX_OUTPUT_BYTES, .max_memory_bytes = MAX_MEMORY_BYTES}};
+    static const tti_chat_token token[] = {
+        {"bos_token", "<s>"}, {"eos_token", "</s>"}, {"unk_token", NULL}};
+    tti_chat_input input = {.variables = variables,
+                            .token = token,
+                            .n_tokens = sizeof(token) / sizeof(token[0]),
+                            .has_now = true,
+                            .now_s = 1700000000,
+                            .limits = {.max_steps = MAX_STEPS,
+                                       .max_output_bytes = MAX_OUTPUT_BYTES,
+                                       .max_memory_bytes = MAX_MEMORY_BYTES}};
     tt_text text = {0}, mark = {0};
     tt_status st = tti_chat_render(source, n, &input, &text, &mark);
     FUZZ_MUST(text.n == mark.n || st != TT_OK);
@@ -40,11 +54,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     fuzz_part part[PARTS];
     fuzz_split(data, n, names, PARTS, part);
     if (!part[PART_VARIABLES].data) {
-        part[PART_VARIABLES] = (fuzz_part){(const uint8_t *)default_variables, sizeof(default_variables) - 1};
+        part[PART_VARIABLES] =
+            (fuzz_part){(const uint8_t *)default_variables, sizeof(default_variables) - 1};
     }
     tt_log_set_level(TT_LOG_ERROR);
     fuzz_memory_begin(FIXED_BYTES, FACTOR, n);
-    json_t *variables = json_loadb((const char *)part[PART_VARIABLES].data, part[PART_VARIABLES].n, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, NULL);
+    json_t *variables = json_loadb((const char *)part[PART_VARIABLES].data, part[PART_VARIABLES].n,
+                                   JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, NULL);
     if (json_is_object(variables)) {
         char *source = fuzz_text(&part[PART_TEMPLATE]);
         render(source, part[PART_TEMPLATE].n, variables);

@@ -1,6 +1,7 @@
-/* run_corpus.c - a main that hands each file of a corpus to a fuzz target, with any compiler: so what fuzzing once found stays
- * found. Without arguments the corpus is the target's own; with arguments, the files and folders named there.
- * A crash, a broken condition or a file that takes longer than its time ends the process. */
+/* run_corpus.c - a main that hands each file of a corpus to a fuzz target, with any compiler: so
+ * what fuzzing once found stays found. Without arguments the corpus is the target's own; with
+ * arguments, the files and folders named there. A crash, a broken condition or a file that takes
+ * longer than its time ends the process. */
 #include "fuzz.h"
 #include <dirent.h>
 #include <stdio.h>

@@ -11,7 +11,8 @@ static buffer rows8_new(int64_t M, size_t stride, int64_t K)
     return buffer_new(strided(M, (int64_t)(stride / 4), (int64_t)(ttk_act8_bytes(K) / 4)), 4);
 }
 
-/* What a row's codes and scale stand for is within half a step of x, and the sums are those of the codes. */
+/* What a row's codes and scale stand for is within half a step of x, and the sums are those of the
+ * codes. */
 static bool rounding_is_right(const unsigned char *row, const float *x, int64_t K)
 {
     const int64_t groups = ttk_act8_groups(K);
@@ -31,7 +32,8 @@ static bool rounding_is_right(const unsigned char *row, const float *x, int64_t 
             }
         }
         const float *halves = scale + 2 * (groups + g);
-        if (scale[groups + g] != (float)sum || halves[0] != (float)half || halves[1] != (float)(sum - half)) {
+        if (scale[groups + g] != (float)sum || halves[0] != (float)half ||
+            halves[1] != (float)(sum - half)) {
             return fault("act8: sums of group %d", (int)g);
         }
     }
@@ -51,7 +53,8 @@ bool check_act8(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
     run_ref(want.data, stride, buffer_f32(&x), ldx, M, K);
     bool ok = same_f32(&got, &want, "act8");
     for (int64_t m = 0; ok && run == run_ref && m < M; m++) {
-        ok = rounding_is_right((const unsigned char *)got.data + (size_t)m * stride, buffer_f32(&x) + m * ldx, K);
+        ok = rounding_is_right((const unsigned char *)got.data + (size_t)m * stride,
+                               buffer_f32(&x) + m * ldx, K);
     }
     buffer_free(&x);
     buffer_free(&got);
@@ -70,12 +73,16 @@ typedef struct act8_case {
     buffer x, packed;
 } act8_case;
 
-/* The largest sums, also of halves of what is added up in 16 bits: codes at an end, in rows whose signs come in runs or at random. */
+/* The largest sums, also of halves of what is added up in 16 bits: codes at an end, in rows whose
+ * signs come in runs or at random. */
 static void make_extreme(rng *r, act8_case *c, float *x)
 {
     const ttk_dtype code = c->format.code;
     /* Of E2M1: -6 and 6. */
-    const unsigned char most = code == TTK_I8 ? 127 : code == TTK_U8 ? 255 : code == TTK_I6 ? 63 : 15;
+    const unsigned char most = code == TTK_I8   ? 127
+                               : code == TTK_U8 ? 255
+                               : code == TTK_I6 ? 63
+                                                : 15;
     const unsigned char least = code == TTK_I8 ? 128 : code == TTK_E2M1 ? 7 : 0;
     if (rng_below(r, 2) && c->w.array[0].bytes > 0) {
         memset(c->w.array[0].data, rng_below(r, 2) ? most : least, c->w.array[0].bytes);
@@ -110,7 +117,8 @@ static act8_case random_case(rng *r)
     ttk.act8(c.x.data, c.stride, x, c.K, c.M, c.K);
     buffer_free(&plain);
     c.packed = buffer_new(ttk_packed_bytes(&c.format, c.N, c.K), 1);
-    ttk.pack_quant(c.packed.data, &c.format, &c.w.view, c.N, c.K, 0, (c.N + TTK_PANEL - 1) / TTK_PANEL);
+    ttk.pack_quant(c.packed.data, &c.format, &c.w.view, c.N, c.K, 0,
+                   (c.N + TTK_PANEL - 1) / TTK_PANEL);
     return c;
 }
 
@@ -146,15 +154,19 @@ static bool splits_agree(const act8_case *c, ttk_gemm_act8_fn *run, const buffer
     for (int64_t n = 0; n < c->N;) {
         int64_t part = TTK_PANEL * (1 + rng_below(r, 3));
         part = part < c->N - n ? part : c->N - n;
-        const char *panels = (const char *)c->packed.data + (size_t)(n / TTK_PANEL) * ttk_panel_bytes(&c->format, c->K);
-        run(buffer_f32(&split) + n, c->ldy, c->x.data, c->stride, &c->format, panels, c->M, part, c->K);
+        const char *panels = (const char *)c->packed.data +
+                             (size_t)(n / TTK_PANEL) * ttk_panel_bytes(&c->format, c->K);
+        run(buffer_f32(&split) + n, c->ldy, c->x.data, c->stride, &c->format, panels, c->M, part,
+            c->K);
         n += part;
     }
     for (int64_t m = 0; m < c->M; m++) {
-        run(buffer_f32(&single) + m * c->ldy, c->ldy, (const char *)c->x.data + (size_t)m * c->stride, c->stride, &c->format,
-            c->packed.data, 1, c->N, c->K);
+        run(buffer_f32(&single) + m * c->ldy, c->ldy,
+            (const char *)c->x.data + (size_t)m * c->stride, c->stride, &c->format, c->packed.data,
+            1, c->N, c->K);
     }
-    bool ok = same_f32(&split, want, "gemm_act8 split over N") && same_f32(&single, want, "gemm_act8 row by row");
+    bool ok = same_f32(&split, want, "gemm_act8 split over N") &&
+              same_f32(&single, want, "gemm_act8 row by row");
     buffer_free(&split);
     buffer_free(&single);
     return ok;

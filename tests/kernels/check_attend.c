@@ -1,6 +1,6 @@
-/* check_attend.c - checkers of attend and attend_merge: equal to ref bit for bit, to softmax(q k^T) v in
- * double precision, and independent of where pages lie, of which rows and heads share a call, and of
- * how blocks are spread over calls. */
+/* check_attend.c - checkers of attend and attend_merge: equal to ref bit for bit, to softmax(q k^T)
+ * v in double precision, and independent of where pages lie, of which rows and heads share a call,
+ * and of how blocks are spread over calls. */
 #include "check.h"
 #include <math.h>
 #include <stdio.h>
@@ -17,7 +17,8 @@ enum {
     SCALE_SETS = 3 /* of keys, of their tails, of values */
 };
 
-/* A cache: pages[n_pages], each of page_bytes, shuffled in one buffer. Scales stand behind the elements. */
+/* A cache: pages[n_pages], each of page_bytes, shuffled in one buffer. Scales stand behind the
+ * elements. */
 typedef struct cache {
     buffer store;
     const void *pages[MAX_PAGES];
@@ -26,14 +27,16 @@ typedef struct cache {
     int64_t k_offset, v_offset, k_stride, v_stride, scales, k_tail;
 } cache;
 
-static cache cache_new(rng *r, ttk_dtype type, int64_t n_positions, int64_t Dk, int64_t Dv, int64_t k_tail,
-                       bool is_latent)
+static cache cache_new(rng *r, ttk_dtype type, int64_t n_positions, int64_t Dk, int64_t Dv,
+                       int64_t k_tail, bool is_latent)
 {
     cache c;
     c.type = type;
     c.k_tail = k_tail;
     c.n_pages = (n_positions + TTK_PAGE - 1) / TTK_PAGE;
-    int64_t shape = is_latent ? 2 : rng_below(r, 2); /* key and value of a token side by side, in two halves of the page, or one that is both */
+    int64_t shape = is_latent ? 2 : rng_below(r, 2); /* key and value of a token side by side, in
+                                                      * two halves of the page, or one that is
+                                                      * both */
     int64_t gap = rng_below(r, 4);
     c.k_stride = shape == 0 ? Dk + Dv + gap : (shape == 1 || Dk >= Dv ? Dk : Dv) + gap;
     c.v_stride = shape == 1 ? Dv : c.k_stride;
@@ -182,14 +185,17 @@ static bool run_parts(ttk_any_fn *fn, ttk_attend_args args, rng *r)
     bool ok = true;
     buffer state = buffer_new((size_t)(n * 2), sizeof(float));
     float *out = args.out;
-    for (args.block_begin = args.first[0] / TTK_BLOCK; ok && args.block_begin < n_blocks; args.block_begin = args.block_end) {
+    for (args.block_begin = args.first[0] / TTK_BLOCK; ok && args.block_begin < n_blocks;
+         args.block_begin = args.block_end) {
         args.block_end = args.block_begin + 1 + rng_below(r, n_blocks - args.block_begin);
-        buffer parts = buffer_new((size_t)((args.block_end - args.block_begin) * n * ld), sizeof(float));
+        buffer parts =
+            buffer_new((size_t)((args.block_end - args.block_begin) * n * ld), sizeof(float));
         args.parts = buffer_f32(&parts);
         args.out = NULL;
         ok = run_attend(fn, args);
         for (int64_t i = 0; ok && i < n; i++) {
-            int64_t first = args.first[i / args.G] / TTK_BLOCK, last = (args.last + i / args.G) / TTK_BLOCK;
+            int64_t first = args.first[i / args.G] / TTK_BLOCK,
+                    last = (args.last + i / args.G) / TTK_BLOCK;
             int64_t begin = args.block_begin > first ? args.block_begin : first;
             int64_t end = args.block_end < last + 1 ? args.block_end : last + 1;
             ttk_attend_merge_args merge = {0};
@@ -228,7 +234,8 @@ static bool run_alone(ttk_any_fn *fn, const ttk_attend_args *args, const buffer 
         buffer result = buffer_new((size_t)args->Dv, sizeof(float));
         one.out = buffer_f32(&result);
         ok = run_attend(fn, one);
-        memcpy(buffer_f32(out) + row * args->out_row + g * args->out_head, result.data, result.bytes);
+        memcpy(buffer_f32(out) + row * args->out_row + g * args->out_head, result.data,
+               result.bytes);
         buffer_free(&result);
     }
     return ok;
@@ -242,8 +249,7 @@ static bool head_is_right(const ttk_attend_args *args, const cache *c, int64_t r
     int64_t first = args->first[row], last = args->last + row;
     double score[MAX_POSITION + MAX_R];
     double max = args->sink ? (double)args->sink[g] : -(double)INFINITY;
-    double magnitude =
-        0.0; /* the largest sum of |q k| times scale: bounds the error of a score */
+    double magnitude = 0.0; /* the largest sum of |q k| times scale: bounds the error of a score */
     for (int64_t t = first; t <= last; t++) {
         double sum = 0.0;
         double sum_magnitude = 0.0;
@@ -270,8 +276,9 @@ static bool head_is_right(const ttk_attend_args *args, const cache *c, int64_t r
             sum += term;
             sum_magnitude += fabs(term);
         }
-        /* A score is off by a lane's chain, the tree and three scalings, twice (its own and the maximum's);
-         * exp by 2 ulp; the scale and the chain of a block, the merges of n / 64 blocks and the division follow. */
+        /* A score is off by a lane's chain, the tree and three scalings, twice (its own and the
+         * maximum's); exp by 2 ulp; the scale and the chain of a block, the merges of n / 64 blocks
+         * and the division follow. */
         double roundings =
             magnitude * 2.0 * ((double)args->Dk / 16.0 + 11.0) + 65.0 + 6.0 * n / 64.0 + 24.0;
         if (!close_to(out[d], sum, 0x1p-24 * roundings * sum_magnitude + 0x1p-120, "attend", d)) {
@@ -296,11 +303,14 @@ static void choose_first(rng *r, int64_t *first, int64_t R, int64_t last)
     }
 }
 
-static void describe(char *what, size_t size, const ttk_attend_args *args, ttk_dtype type, values kind)
+static void describe(char *what, size_t size, const ttk_attend_args *args, ttk_dtype type,
+                     values kind)
 {
-    snprintf(what, size, "attend R %lld G %lld Dk %lld (tail %lld) Dv %lld positions %lld..%lld type %d values %d",
-             (long long)args->R, (long long)args->G, (long long)args->Dk, (long long)args->k_tail, (long long)args->Dv,
-             (long long)args->first[0], (long long)args->last, type, kind);
+    snprintf(
+        what, size,
+        "attend R %lld G %lld Dk %lld (tail %lld) Dv %lld positions %lld..%lld type %d values %d",
+        (long long)args->R, (long long)args->G, (long long)args->Dk, (long long)args->k_tail,
+        (long long)args->Dv, (long long)args->first[0], (long long)args->last, type, kind);
 }
 
 bool check_attend(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
@@ -337,7 +347,8 @@ bool check_attend(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
     cache_fill(r, &c, kind);
     cache moved = cache_new(r, type, n_positions, args.Dk, args.Dv, args.k_tail, is_latent);
     cache_fill_like(&moved, &c, args.first[0], n_positions - 1, args.Dk, args.Dv);
-    size_t n_q = args.G > 0 ? (size_t)((args.R - 1) * args.q_row + (args.G - 1) * args.q_head + args.Dk) : 0;
+    size_t n_q =
+        args.G > 0 ? (size_t)((args.R - 1) * args.q_row + (args.G - 1) * args.q_head + args.Dk) : 0;
     size_t n_out = args.G > 0 ? (size_t)(args.R * args.out_row - args.out_head + args.Dv) : 0;
     buffer q = buffer_new(n_q, sizeof(float));
     buffer sink = buffer_new((size_t)args.G, sizeof(float));
@@ -362,10 +373,13 @@ bool check_attend(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
     }
     use_cache(&args, &moved);
     args.out = buffer_f32(&out[ELSEWHERE]);
-    ok = ok && run_attend(fn, args) && same_f32(&out[ELSEWHERE], &want, "attend with pages elsewhere");
+    ok = ok && run_attend(fn, args) &&
+         same_f32(&out[ELSEWHERE], &want, "attend with pages elsewhere");
     args.out = buffer_f32(&out[PARTS]);
-    ok = ok && run_parts(fn, args, r) && (same_f32(&out[PARTS], &want, "attend by parts") || fault("%s", what));
-    ok = ok && run_alone(fn, &args, &out[ALONE]) && same_f32(&out[ALONE], &want, "attend row by row, head by head");
+    ok = ok && run_parts(fn, args, r) &&
+         (same_f32(&out[PARTS], &want, "attend by parts") || fault("%s", what));
+    ok = ok && run_alone(fn, &args, &out[ALONE]) &&
+         same_f32(&out[ALONE], &want, "attend row by row, head by head");
     buffer_free(&c.store);
     buffer_free(&moved.store);
     buffer_free(&q);
@@ -389,9 +403,10 @@ bool check_attend_merge(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
     int64_t ld = (int64_t)ttk_attend_part_floats(args.Dv);
     args.stride = ld * (1 + rng_below(r, 3));
     char what[120];
-    snprintf(what, sizeof(what), "attend_merge Dv %lld parts %lld first %d last %d values %d", (long long)args.Dv,
-             (long long)args.n, args.is_first, args.is_last, kind);
-    buffer parts = buffer_new(args.n > 0 ? (size_t)((args.n - 1) * args.stride + ld) : 0, sizeof(float));
+    snprintf(what, sizeof(what), "attend_merge Dv %lld parts %lld first %d last %d values %d",
+             (long long)args.Dv, (long long)args.n, args.is_first, args.is_last, kind);
+    buffer parts =
+        buffer_new(args.n > 0 ? (size_t)((args.n - 1) * args.stride + ld) : 0, sizeof(float));
     bool ok = (uintptr_t)parts.data % 64 == 0 || fault("%s: parts keep no alignment", what);
     for (int64_t i = 0; i < args.n; i++) {
         float *part = buffer_f32(&parts) + i * args.stride;
@@ -401,7 +416,8 @@ bool check_attend_merge(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
     float sink = rng_value(r, kind);
     args.parts = buffer_f32(&parts);
     args.sink = rng_below(r, 2) ? &sink : NULL;
-    buffer want = buffer_new((size_t)args.Dv, sizeof(float)), want_state = buffer_new(2, sizeof(float));
+    buffer want = buffer_new((size_t)args.Dv, sizeof(float)),
+           want_state = buffer_new(2, sizeof(float));
     if (!args.is_first) {
         rng_fill(r, buffer_f32(&want), args.Dv, kind);
         rng_fill(r, buffer_f32(&want_state), 2, kind);

@@ -1,5 +1,5 @@
-/* check_mixers.c - checkers of the layer norm and of the gated delta net: its convolution, its recurrence, and softplus, from which the caller
- * makes the decay. */
+/* check_mixers.c - checkers of the layer norm and of the gated delta net: its convolution, its
+ * recurrence, and softplus, from which the caller makes the decay. */
 #include "check.h"
 #include <math.h>
 #include <stdio.h>
@@ -34,13 +34,15 @@ static bool layernorm_is_right(const float *y, const float *x, const float *g, c
         square += ((double)x[h] - mean) * ((double)x[h] - mean) / (double)H;
     }
     double scale = 1.0 / sqrt(square + eps);
-    /* Each sum has H / 16 + 4 roundings; an error of the mean moves every difference, and the scale by at most as much. */
+    /* Each sum has H / 16 + 4 roundings; an error of the mean moves every difference, and the scale
+     * by at most as much. */
     double roundings = HALF_ULP * ((double)H / 16.0 + 16.0);
     double shift = size * roundings;
     for (int64_t h = 0; h < H; h++) {
         double scaled = ((double)x[h] - mean) * scale;
         double want = scaled * (double)g[h] + (b ? (double)b[h] : 0.0);
-        double bound = fabs((double)g[h]) * (fabs(scaled) * (roundings + 2.0 * shift * scale) + shift * scale) +
+        double bound = fabs((double)g[h]) *
+                           (fabs(scaled) * (roundings + 2.0 * shift * scale) + shift * scale) +
                        4.0 * HALF_ULP * (fabs(want) + fabs(scaled * (double)g[h]));
         if (!close_to(y[h], want, bound, what, h)) {
             return false;
@@ -66,15 +68,16 @@ bool check_layernorm(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
     ldy = in_place ? ldx : ldy;
     buffer got = in_place ? buffer_copy(&x) : buffer_new(strided(T, ldy, H), sizeof(float));
     buffer want = buffer_copy(&got);
-    ((ttk_layernorm_f32_fn *)fn)(buffer_f32(&got), ldy, in_place ? buffer_f32(&got) : buffer_f32(&x),
-                                 ldx, buffer_f32(&g), bias, T, H, eps);
+    ((ttk_layernorm_f32_fn *)fn)(buffer_f32(&got), ldy,
+                                 in_place ? buffer_f32(&got) : buffer_f32(&x), ldx, buffer_f32(&g),
+                                 bias, T, H, eps);
     ((ttk_layernorm_f32_fn *)ref)(buffer_f32(&want), ldy,
-                                  in_place ? buffer_f32(&want) : buffer_f32(&x), ldx, buffer_f32(&g),
-                                  bias, T, H, eps);
+                                  in_place ? buffer_f32(&want) : buffer_f32(&x), ldx,
+                                  buffer_f32(&g), bias, T, H, eps);
     bool ok = same_f32(&got, &want, what) && (in_place || gaps_kept(&got, T, ldy, H, what));
     for (int64_t t = 0; ok && kind == VALUES_PLAIN && t < T; t++) {
-        ok = layernorm_is_right(buffer_f32(&got) + t * ldy, buffer_f32(&x) + t * ldx, buffer_f32(&g),
-                                bias, H, (double)eps, what);
+        ok = layernorm_is_right(buffer_f32(&got) + t * ldy, buffer_f32(&x) + t * ldx,
+                                buffer_f32(&g), bias, H, (double)eps, what);
     }
     buffer_free(&x);
     buffer_free(&g);
@@ -189,9 +192,10 @@ static void delta_run(ttk_any_fn *fn, ttk_delta_args args, const buffer *state, 
     ((ttk_delta_fn *)fn)(&args);
 }
 
-/* Column j in double. Each step's error is carried on by decay and by k, both at most 1 here, and grows by a part of what was summed. */
-static bool delta_column_is_right(const delta_case *c, const buffer *got_state, const buffer *got_out,
-                                  int64_t j, const char *what)
+/* Column j in double. Each step's error is carried on by decay and by k, both at most 1 here, and
+ * grows by a part of what was summed. */
+static bool delta_column_is_right(const delta_case *c, const buffer *got_state,
+                                  const buffer *got_out, int64_t j, const char *what)
 {
     const ttk_delta_args *a = &c->args;
     double s[MAX_DK], error[MAX_DK];
@@ -213,7 +217,8 @@ static bool delta_column_is_right(const delta_case *c, const buffer *got_state, 
         }
         double v = j < a->n ? (double)a->v[t * a->ldv + j] : 0.0;
         double d = beta * (v - m);
-        double d_error = fabs(beta) * (m_error + m_size * unit + 2.0 * HALF_ULP * (fabs(v) + fabs(m)));
+        double d_error =
+            fabs(beta) * (m_error + m_size * unit + 2.0 * HALF_ULP * (fabs(v) + fabs(m)));
         for (int64_t i = 0; i < a->Dk; i++) {
             double k = (double)a->k[t * a->ldk + i], q = (double)a->q[t * a->ldq + i];
             s[i] += k * d;
@@ -222,12 +227,14 @@ static bool delta_column_is_right(const delta_case *c, const buffer *got_state, 
             o_size += fabs(q * s[i]);
             o_error += fabs(q) * error[i];
         }
-        if (j < a->n && !close_to(buffer_f32(got_out)[t * a->ldo + j], o, 2.0 * (o_error + o_size * unit) + 1e-30, what, j)) {
+        if (j < a->n && !close_to(buffer_f32(got_out)[t * a->ldo + j], o,
+                                  2.0 * (o_error + o_size * unit) + 1e-30, what, j)) {
             return false;
         }
     }
     for (int64_t i = 0; i < a->Dk; i++) {
-        if (!close_to(buffer_f32(got_state)[i * TTK_DELTA_COLUMNS + j], s[i], 2.0 * error[i] + 1e-30, what, i)) {
+        if (!close_to(buffer_f32(got_state)[i * TTK_DELTA_COLUMNS + j], s[i],
+                      2.0 * error[i] + 1e-30, what, i)) {
             return false;
         }
     }
@@ -235,7 +242,8 @@ static bool delta_column_is_right(const delta_case *c, const buffer *got_state, 
 }
 
 /* Cut in two runs, the tokens give the same state and outputs. */
-static bool delta_may_be_cut(ttk_any_fn *fn, const delta_case *c, const buffer *state, const buffer *out, rng *r)
+static bool delta_may_be_cut(ttk_any_fn *fn, const delta_case *c, const buffer *state,
+                             const buffer *out, rng *r)
 {
     ttk_delta_args first = c->args, second = c->args;
     int64_t cut = rng_below(r, c->args.T + 1);
@@ -277,8 +285,8 @@ bool check_delta(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
         ok = delta_column_is_right(&c, &got_state, &got, j, what);
     }
     ok = ok && softplus_is_right(r);
-    buffer *all[] = {&c.q,         &c.k,        &c.v,   &c.decay, &c.beta, &c.state, &c.out,
-                     &got_state, &want_state, &got, &want};
+    buffer *all[] = {&c.q,   &c.k,       &c.v,        &c.decay, &c.beta, &c.state,
+                     &c.out, &got_state, &want_state, &got,     &want};
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
         buffer_free(all[i]);
     }

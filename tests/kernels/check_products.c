@@ -171,8 +171,8 @@ static bool product_is_right(const float *y, int64_t ldy, const float *x, int64_
                 sum += term;
                 magnitude += fabs(term);
             }
-            if (!close_to(y[m * ldy + n], sum, ((double)K * 0x1p-24 + p.rounding) * magnitude, "gemm ref",
-                          m * ldy + n)) {
+            if (!close_to(y[m * ldy + n], sum, ((double)K * 0x1p-24 + p.rounding) * magnitude,
+                          "gemm ref", m * ldy + n)) {
                 return false;
             }
         }
@@ -190,7 +190,8 @@ static bool check_product(product run, product ref, rng *r)
     int64_t ldy = N + rng_below(r, 3);
     buffer x = buffer_new(strided(M, ldx, K), sizeof(float));
     rng_fill(r, buffer_f32(&x), (int64_t)(x.bytes / sizeof(float)), kind);
-    size_t n_weights = ttk_packed_bytes(&(ttk_format){.code = run.type}, N, K) / ttk_dtype_bytes(run.type);
+    size_t n_weights =
+        ttk_packed_bytes(&(ttk_format){.code = run.type}, N, K) / ttk_dtype_bytes(run.type);
     buffer w = buffer_new(n_weights, ttk_dtype_bytes(run.type));
     if (run.type == TTK_F32) {
         rng_fill(r, buffer_f32(&w), (int64_t)n_weights, kind);

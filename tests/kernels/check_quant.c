@@ -90,8 +90,9 @@ static ttk_format random_target(rng *r)
     return f;
 }
 
-/* Numbers that fall between two codes, or are one, if the largest of their group is 127 * 2^n: halves and quarters of small whole numbers, of either
- * sign, and among them the largest of both signs, of which the first counts. */
+/* Numbers that fall between two codes, or are one, if the largest of their group is 127 * 2^n:
+ * halves and quarters of small whole numbers, of either sign, and among them the largest of both
+ * signs, of which the first counts. */
 static void fill_ties(rng *r, float *x, int64_t n)
 {
     static const float steps[] = {0.25f, 0.5f, 1.0f, 0.0625f, 8.0f};
@@ -105,7 +106,8 @@ static void fill_ties(rng *r, float *x, int64_t n)
 bool check_quantize(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
 {
     ttk_format f = random_target(r);
-    int64_t n = rng_size(r, MAX_COLUMNS), K = rng_size(r, MAX_DEPTH), kind = rng_below(r, VALUES_COUNT + 2);
+    int64_t n = rng_size(r, MAX_COLUMNS), K = rng_size(r, MAX_DEPTH),
+            kind = rng_below(r, VALUES_COUNT + 2);
     char what[WHAT_BYTES];
     describe(what, sizeof(what), "quantize", &f, 0, n, K);
     buffer x = buffer_new((size_t)(n * K), sizeof(float));
@@ -220,8 +222,8 @@ static bool splits_agree(const quant_case *c, ttk_gemm_quant_fn *run, const buff
 }
 
 /* Ordinary numbers must not be brought where f32 is denormal: some CPUs take 150 cycles for each
- * such operand or result. The CPU notes both. (Not E8M0, whose byte 0, also of the outputs beyond N,
- * is denormal itself.) */
+ * such operand or result. The CPU notes both. (Not E8M0, whose byte 0, also of the outputs beyond
+ * N, is denormal itself.) */
 static void forget_denormals(void)
 {
 #if defined(__x86_64__)
@@ -249,8 +251,7 @@ bool check_gemm_quant(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
     buffer want = buffer_copy(&got);
     forget_denormals();
     run(buffer_f32(&got), c.ldy, buffer_f32(&c.x), c.ldx, &c.format, c.packed.data, c.M, c.N, c.K);
-    bool ok =
-        c.kind != VALUES_PLAIN || c.format.scale == TTK_E8M0 || had_no_denormals(what);
+    bool ok = c.kind != VALUES_PLAIN || c.format.scale == TTK_E8M0 || had_no_denormals(what);
     run_ref(buffer_f32(&want), c.ldy, buffer_f32(&c.x), c.ldx, &c.format, c.packed.data, c.M, c.N,
             c.K);
     ok = ok && same_f32(&got, &want, what) && gaps_kept(&got, c.M, c.ldy, c.N, what);

@@ -42,14 +42,20 @@ static bool block_is_right(ttk_row8_form form, const float *x, const float *back
             }
             continue;
         }
-        /* int8: half a step. fp8: half of the last of 4 bits, or of the smallest step, or what is cut off above 448 of 512. */
-        const double size = fabs((double)x[i]), power = exp2(floor(log2(largest > 0 ? largest : 1.0)) - 8.0);
-        double bound = form == TTK_ROW8_INT8 ? largest / 127.0 * 0.501 : fmax(size / 16.0, power * 0x1p-10);
-        bound = form == TTK_ROW8_FP8 && size > 448.0 * power ? fmax(bound, size - 448.0 * power) : bound;
+        /* int8: half a step. fp8: half of the last of 4 bits, or of the smallest step, or what is
+         * cut off above 448 of 512. */
+        const double size = fabs((double)x[i]),
+                     power = exp2(floor(log2(largest > 0 ? largest : 1.0)) - 8.0);
+        double bound =
+            form == TTK_ROW8_INT8 ? largest / 127.0 * 0.501 : fmax(size / 16.0, power * 0x1p-10);
+        bound = form == TTK_ROW8_FP8 && size > 448.0 * power ? fmax(bound, size - 448.0 * power)
+                                                             : bound;
         /* 127 times a scale that was rounded up may be beyond the largest float. */
-        const bool is_beyond = form == TTK_ROW8_INT8 && largest > 0x1.ffff00p127 && size > largest / 127.0 * 126.4 && isinf(back[i]);
+        const bool is_beyond = form == TTK_ROW8_INT8 && largest > 0x1.ffff00p127 &&
+                               size > largest / 127.0 * 126.4 && isinf(back[i]);
         if (!is_beyond && fabs((double)x[i] - (double)back[i]) > bound + 0x1p-100) {
-            return fault("row8: %g became %g of at most %g", (double)x[i], (double)back[i], largest);
+            return fault("row8: %g became %g of at most %g", (double)x[i], (double)back[i],
+                         largest);
         }
     }
     return true;
@@ -60,14 +66,16 @@ bool check_row8(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
     ttk_row8_fn *run = (ttk_row8_fn *)fn, *run_ref = (ttk_row8_fn *)ref;
     const ttk_row8_form form = random_form(r);
     const int64_t n = rng_size(r, MAX_LENGTH);
-    buffer x = random_row(r, n), got = buffer_new(ttk_row8_bytes(form, n), 1), want = buffer_copy(&got);
+    buffer x = random_row(r, n), got = buffer_new(ttk_row8_bytes(form, n), 1),
+           want = buffer_copy(&got);
     run(form, got.data, buffer_f32(&x), n);
     run_ref(form, want.data, buffer_f32(&x), n);
     bool ok = same_bytes(&got, &want, form == TTK_ROW8_FP8 ? "row8 fp8" : "row8 int8");
     float back[MAX_LENGTH + TTK_ACT_GROUP];
     ttk.row8_f32(form, back, got.data, n);
     for (int64_t at = 0; ok && run == run_ref && at < n; at += TTK_ACT_GROUP) {
-        ok = block_is_right(form, buffer_f32(&x) + at, back + at, n - at < TTK_ACT_GROUP ? n - at : TTK_ACT_GROUP);
+        ok = block_is_right(form, buffer_f32(&x) + at, back + at,
+                            n - at < TTK_ACT_GROUP ? n - at : TTK_ACT_GROUP);
     }
     buffer_free(&x);
     buffer_free(&got);
@@ -89,7 +97,8 @@ bool check_row8_f32(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
     ttk_row8_f32_fn *run = (ttk_row8_f32_fn *)fn, *run_ref = (ttk_row8_f32_fn *)ref;
     const ttk_row8_form form = random_form(r);
     const int64_t n = rng_size(r, MAX_LENGTH);
-    buffer row = random_bytes(r, form, n), got = buffer_new((size_t)n, sizeof(float)), want = buffer_copy(&got);
+    buffer row = random_bytes(r, form, n), got = buffer_new((size_t)n, sizeof(float)),
+           want = buffer_copy(&got);
     run(form, buffer_f32(&got), row.data, n);
     run_ref(form, buffer_f32(&want), row.data, n);
     bool ok = same_f32(&got, &want, "row8_f32");
@@ -97,7 +106,8 @@ bool check_row8_f32(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
     const int64_t from = rng_below(r, n / TTK_ACT_GROUP + 1) * TTK_ACT_GROUP;
     memset(got.data, 0, got.bytes);
     run(form, buffer_f32(&got), row.data, from);
-    run(form, buffer_f32(&got) + from, (const unsigned char *)row.data + ttk_row8_bytes(form, from), n - from);
+    run(form, buffer_f32(&got) + from, (const unsigned char *)row.data + ttk_row8_bytes(form, from),
+        n - from);
     ok = ok && same_f32(&got, &want, "row8_f32 in two parts");
     buffer_free(&row);
     buffer_free(&got);

@@ -217,7 +217,8 @@ bool check_clamped_mul(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
         double u = fmax(fmin((double)buffer_f32(&up)[i], (double)limit), -(double)limit);
         double a = (double)alpha * g;
         double y = g / (1.0 + exp(-a)) * (u + 1.0);
-        /* exp 2 ulp and the rounding of its argument, which counts |a| times; then five roundings; below e^-88.7 the gate is 0 */
+        /* exp 2 ulp and the rounding of its argument, which counts |a| times; then five roundings;
+         * below e^-88.7 the gate is 0 */
         double bound = fabs(y) * HALF_ULP * (12.0 + fabs(a)) + fabs(g * (u + 1.0)) * exp(-88.7);
         ok = close_to(buffer_f32(&got)[i], y, bound, what, i);
     }

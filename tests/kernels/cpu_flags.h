@@ -1,4 +1,5 @@
-/* cpu_flags.h - the TTK_CPU_ flags of this CPU, for programs that link the kernels alone. As src/base/cpu.c, by the compiler's means. */
+/* cpu_flags.h - the TTK_CPU_ flags of this CPU, for programs that link the kernels alone. As
+ * src/base/cpu.c, by the compiler's means. */
 #ifndef TUTTI_TESTS_KERNELS_CPU_FLAGS_H
 #define TUTTI_TESTS_KERNELS_CPU_FLAGS_H
 #include "ttk.h"
@@ -7,13 +8,15 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Whether the CPU has tiles with int8 and bf16 products, and the system gives this process their state. */
+/* Whether the CPU has tiles with int8 and bf16 products, and the system gives this process their
+ * state. */
 static inline bool has_amx(void)
 {
     enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 }; /* arch_prctl(2), ARCH_REQ_XCOMP_PERM */
     const unsigned need = 1u << 22 | 1u << 24 | 1u << 25; /* leaf 7, EDX: bf16, tile, int8 */
     unsigned a, b, c, d;
-    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & need) == need && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 5) &&
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & need) == need &&
+           __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 5) &&
            syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
 }
 #endif

@@ -1,5 +1,5 @@
-/* quant_cases.c - random quantised formats (those of checkpoints, and any other that the struct allows)
- * and random unpacked rows of them. */
+/* quant_cases.c - random quantised formats (those of checkpoints, and any other that the struct
+ * allows) and random unpacked rows of them. */
 #include "quant_cases.h"
 #include <math.h>
 #include <stdio.h>
@@ -138,17 +138,16 @@ bool same_bytes(const buffer *a, const buffer *b, const char *what)
            fault("%s: bytes differ", what);
 }
 
-void describe(char *what, size_t bytes, const char *op, const ttk_format *f, int64_t M,
-                     int64_t N, int64_t K)
+void describe(char *what, size_t bytes, const char *op, const ttk_format *f, int64_t M, int64_t N,
+              int64_t K)
 {
     snprintf(what, bytes, "%s code %d scale %d shift %d group %d super %d M %lld N %lld K %lld", op,
              f->code, f->scale, f->shift, f->group, f->super, (long long)M, (long long)N,
              (long long)K);
 }
 
-
 double weight_of(const ttk_format *f, const rows *w, int64_t n, int64_t k, int64_t K,
-                        double *size_out)
+                 double *size_out)
 {
     int64_t G = (K - 1) / f->group + 1, at = n * G + k / f->group;
     int64_t S = f->super > 0 ? (G + f->super - 1) / f->super : 0,

@@ -16,11 +16,13 @@ rows rows_new(const ttk_format *f, int64_t n, int64_t K);
 void rows_free(rows *w);
 void rows_fill(rng *r, rows *w, const ttk_format *f, values kind);
 /* Element [n][k] as the format means it, and in *size_out the size of what it is a sum of. */
-double weight_of(const ttk_format *f, const rows *w, int64_t n, int64_t k, int64_t K, double *size_out);
+double weight_of(const ttk_format *f, const rows *w, int64_t n, int64_t k, int64_t K,
+                 double *size_out);
 
 bool same_bytes(const buffer *a, const buffer *b, const char *what);
 /* Names a case in what[WHAT_BYTES]. */
-void describe(char *what, size_t bytes, const char *op, const ttk_format *f, int64_t M, int64_t N, int64_t K);
+void describe(char *what, size_t bytes, const char *op, const ttk_format *f, int64_t M, int64_t N,
+              int64_t K);
 /* Elements of n_rows rows, the last without its gap. */
 static inline size_t strided(int64_t n_rows, int64_t ld, int64_t cols)
 {

@@ -1,4 +1,5 @@
-/* golden_prompts.c - helps layouts.sh with JSON: prints the golden prompts as options, checks generated ids against the golden ones, prints ids. */
+/* golden_prompts.c - helps layouts.sh with JSON: prints the golden prompts as options, checks
+ * generated ids against the golden ones, prints ids. */
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,8 +21,10 @@ static int print_prompts(const char *golden)
     if (!root) {
         return 1;
     }
-    json_array_foreach(json_object_get(root, "prompts"), i, prompt) {
-        json_array_foreach(json_object_get(prompt, "prompt_ids"), j, id) {
+    json_array_foreach(json_object_get(root, "prompts"), i, prompt)
+    {
+        json_array_foreach(json_object_get(prompt, "prompt_ids"), j, id)
+        {
             printf("%s%d", j ? "," : "--ids ", (int)json_integer_value(id));
         }
         printf(" ");
@@ -34,7 +37,8 @@ static int print_ids(json_t *ids)
 {
     json_t *id;
     size_t i;
-    json_array_foreach(ids, i, id) {
+    json_array_foreach(ids, i, id)
+    {
         printf("%d ", (int)json_integer_value(id));
     }
     printf("\n");
@@ -79,7 +83,8 @@ int main(int argc, char **argv)
         json_t *ids = json_object_get(line, "ids");
         if (!checks) {
             bad |= print_ids(ids);
-        } else if (!same_up_to_end(json_object_get(json_array_get(prompts, n), "greedy_ids"), ids)) {
+        } else if (!same_up_to_end(json_object_get(json_array_get(prompts, n), "greedy_ids"),
+                                   ids)) {
             fprintf(stderr, "prompt %zu: tokens differ from the reference\n", n);
             bad = 1;
         }

@@ -1,5 +1,5 @@
-/* harness.h - what the engine tests share: a world, a model on a layout, and requests run to their end. Every failure ends the test on all ranks with the
- * message of the rank that had it. */
+/* harness.h - what the engine tests share: a world, a model on a layout, and requests run to their
+ * end. Every failure ends the test on all ranks with the message of the rank that had it. */
 #ifndef TUTTI_TESTS_HARNESS_H
 #define TUTTI_TESTS_HARNESS_H
 #include <math.h>

@@ -1,4 +1,5 @@
-/* mpi_test.h - what tests under mpirun share: start and end, checks that count failures, fake node splits, a small random source. */
+/* mpi_test.h - what tests under mpirun share: start and end, checks that count failures, fake node
+ * splits, a small random source. */
 #ifndef TUTTI_MPI_TEST_H
 #define TUTTI_MPI_TEST_H
 #include <mpi.h>
@@ -87,7 +88,8 @@ static inline int64_t test_below(uint64_t *state, int64_t n)
     return (int64_t)(test_next(state) % (uint64_t)n);
 }
 
-/* Leaves this process `slack` bytes of address space more than it has; slack < 0 lifts the limit. False if that cannot be. */
+/* Leaves this process `slack` bytes of address space more than it has; slack < 0 lifts the limit.
+ * False if that cannot be. */
 static inline bool test_limit_memory(int64_t slack)
 {
     struct rlimit limit;
@@ -110,7 +112,8 @@ static inline bool test_limit_memory(int64_t slack)
     return setrlimit(RLIMIT_AS, &limit) == 0;
 }
 
-/* Node splits that a test goes through: one node, about 3 + 5, 1 + rest, round-robin over two, one node per rank. */
+/* Node splits that a test goes through: one node, about 3 + 5, 1 + rest, round-robin over two, one
+ * node per rank. */
 enum { TEST_SPLITS = 5, TEST_MAX_RANKS = 64 };
 static inline const char *test_split(int split, int size, int *fake_node)
 {

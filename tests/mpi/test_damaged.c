@@ -1,5 +1,7 @@
-/* test_damaged.c - messages that are not what they should be: each count, place and index that comes from another node is checked before it is used, and
- * what was wrong is named on all ranks. Rank 0, on a node of its own, spoils its plan between prepare and dispatch, or the owners what they answer. */
+/* test_damaged.c - messages that are not what they should be: each count, place and index that
+ * comes from another node is checked before it is used, and what was wrong is named on all ranks.
+ * Rank 0, on a node of its own, spoils its plan between prepare and dispatch, or the owners what
+ * they answer. */
 /* TEST ranks: 3 */
 /* TEST timeout: 60 */
 #include "mpi_test.h"
@@ -9,7 +11,8 @@
 
 enum { H = 8, K = 2, T = 4, RANKS = 3, SLOTS = 2 * RANKS, CHUNK = 3 };
 
-/* What rank 0 has planned for its lane to the other node: its owners, in order of position, are ranks 1 and 2. */
+/* What rank 0 has planned for its lane to the other node: its owners, in order of position, are
+ * ranks 1 and 2. */
 typedef struct plan {
     tti_handle *h;
     tti_lane *lane;
@@ -19,27 +22,75 @@ typedef struct plan {
 } plan;
 typedef void damage_fn(plan *p);
 
-static void wrong_use(plan *p) { p->h->use += 7; }
-static void wrong_epoch(plan *p) { p->h->epoch++; }
-static void one_row_less(plan *p) { p->lane->n_rows--; }
-static void one_entry_less(plan *p) { p->lane->n_entries--; }
-static void one_group_less(plan *p) { p->lane->n_groups--; }
-static void long_results(plan *p) { p->lane->result_bytes = p->h->x->layout.result_bytes + TTI_LINE; }
-static void short_results(plan *p) { p->lane->result_bytes = 1; }
-static void one_owner(plan *p) { p->lane->n_owners = 1; }
-static void place_before(plan *p) { p->share[1].back_begin = 0; }
-static void place_behind(plan *p) { p->share[2].back_begin = INT64_C(1) << 40; }
+static void wrong_use(plan *p)
+{
+    p->h->use += 7;
+}
+static void wrong_epoch(plan *p)
+{
+    p->h->epoch++;
+}
+static void one_row_less(plan *p)
+{
+    p->lane->n_rows--;
+}
+static void one_entry_less(plan *p)
+{
+    p->lane->n_entries--;
+}
+static void one_group_less(plan *p)
+{
+    p->lane->n_groups--;
+}
+static void long_results(plan *p)
+{
+    p->lane->result_bytes = p->h->x->layout.result_bytes + TTI_LINE;
+}
+static void short_results(plan *p)
+{
+    p->lane->result_bytes = 1;
+}
+static void one_owner(plan *p)
+{
+    p->lane->n_owners = 1;
+}
+static void place_before(plan *p)
+{
+    p->share[1].back_begin = 0;
+}
+static void place_behind(plan *p)
+{
+    p->share[2].back_begin = INT64_C(1) << 40;
+}
 static void entries_of_others(plan *p)
 {
     p->share[1].n_entries++;
     p->share[2].n_entries--;
 }
-static void negative_entries(plan *p) { p->share[1].n_entries = -1; }
-static void unknown_slot(plan *p) { p->group[0].slot = SLOTS; }
-static void negative_slot(plan *p) { p->group[0].slot = -1; }
-static void empty_group(plan *p) { p->group[0].n = 0; }
-static void row_behind(plan *p) { p->index[0] = T * K; }
-static void negative_row(plan *p) { p->index[0] = -1; }
+static void negative_entries(plan *p)
+{
+    p->share[1].n_entries = -1;
+}
+static void unknown_slot(plan *p)
+{
+    p->group[0].slot = SLOTS;
+}
+static void negative_slot(plan *p)
+{
+    p->group[0].slot = -1;
+}
+static void empty_group(plan *p)
+{
+    p->group[0].n = 0;
+}
+static void row_behind(plan *p)
+{
+    p->index[0] = T * K;
+}
+static void negative_row(plan *p)
+{
+    p->index[0] = -1;
+}
 
 static const struct {
     const char *name, *text; /* text: of the error */
@@ -69,7 +120,8 @@ static tt_world *make_world(void)
 {
     static const int node[RANKS] = {0, 1, 1};
     tt_world *world = NULL;
-    const tt_world_params params = {.progress = TT_PROGRESS_POLLED, .deadline_s = 20, .comm_cpu = -1, .fake_node = node};
+    const tt_world_params params = {
+        .progress = TT_PROGRESS_POLLED, .deadline_s = 20, .comm_cpu = -1, .fake_node = node};
     MUST(tt_world_create(MPI_COMM_WORLD, &params, &world));
     return world;
 }
@@ -78,8 +130,16 @@ static tt_exchange *make_exchange(tt_world *world, int64_t chunk_tokens)
 {
     static const int all[RANKS] = {0, 1, 2};
     static const int32_t rank[SLOTS] = {0, 1, 2, 0, 1, 2}, local[SLOTS] = {0, 0, 0, 1, 1, 1};
-    const tt_exchange_params params = {.H = H, .K = K, .max_tokens = T, .n_handles = 1, .source = all, .n_sources = RANKS, .owner = all,
-                                       .n_owners = RANKS, .route = TT_ROUTE_NODE, .chunk_tokens = chunk_tokens};
+    const tt_exchange_params params = {.H = H,
+                                       .K = K,
+                                       .max_tokens = T,
+                                       .n_handles = 1,
+                                       .source = all,
+                                       .n_sources = RANKS,
+                                       .owner = all,
+                                       .n_owners = RANKS,
+                                       .route = TT_ROUTE_NODE,
+                                       .chunk_tokens = chunk_tokens};
     tt_exchange *x = NULL;
     MUST(tt_exchange_create(world, &params, &x));
     MUST(tt_exchange_set_owners(x, &(tt_owner_map){SLOTS, rank, local}, 1));
@@ -91,12 +151,14 @@ static void spoil(tt_exchange *x, damage_fn *damage)
     tti_handle *h = &x->handle[0];
     unsigned char *part = tti_window_part(x, 0, 0);
     tti_share *share = (tti_share *)(part + x->layout.share);
-    plan p = {h, &h->chunk[0].lane[0], share, (tti_group *)(part + x->layout.group) + share[1].group_begin,
+    plan p = {h, &h->chunk[0].lane[0], share,
+              (tti_group *)(part + x->layout.group) + share[1].group_begin,
               (int32_t *)(part + x->layout.index) + share[1].index_begin};
     damage(&p);
 }
 
-/* Until the use is over, or fails. With `spoils` the owner that takes rank 0's message in changes what it will say of it. */
+/* Until the use is over, or fails. With `spoils` the owner that takes rank 0's message in changes
+ * what it will say of it. */
 static tt_status use(tt_exchange *x, damage_fn *damage, bool spoils)
 {
     float row[T * H] = {0}, weight[T * K] = {0}, y[T * H];
@@ -118,7 +180,8 @@ static tt_status use(tt_exchange *x, damage_fn *damage, bool spoils)
         }
         if (spoils && rows.source_id == 0 && x->paths.rail[0] == x->owner_id && x->owner_id >= 0) {
             unsigned char *intake = tti_intake_part(x, 0, rows.chunk);
-            const int other = 1 - (x->paths.position[x->owner_id] - x->paths.mate_first); /* has read it once it has returned */
+            /* has read it once it has returned */
+            const int other = 1 - (x->paths.position[x->owner_id] - x->paths.mate_first);
             while (atomic_load(&tti_intake_returns(intake)[other].seq) != x->handle[0].use) {
                 tt_world_progress(x->world);
             }
@@ -141,7 +204,9 @@ static void run_case(size_t i, int64_t chunk_tokens)
     CHECK_OK(use(x, NULL, false));
     MPI_Barrier(MPI_COMM_WORLD); /* who is still in that use would learn of the failure there */
     const tt_status st = use(x, cases[i].damage, !cases[i].damage);
-    CHECK((st == TT_ERR_PROTOCOL || st == TT_ERR_PEER) && strstr(tt_status_message(), cases[i].text), "%s: %s: '%s' is not '...%s...'", cases[i].name, tt_status_name(st),
+    CHECK((st == TT_ERR_PROTOCOL || st == TT_ERR_PEER) &&
+              strstr(tt_status_message(), cases[i].text),
+          "%s: %s: '%s' is not '...%s...'", cases[i].name, tt_status_name(st),
           st == TT_OK ? "" : tt_status_message(), cases[i].text);
     tt_exchange_destroy(&x);
     tt_world_destroy(&world);

@@ -1,5 +1,6 @@
-/* test_deadline.c - a rank that stops (SIGSTOP) or stays away is named, with its host, by every other rank, within the deadline, in every kind
- * of wait and on teardown; a rank that reports a failure is named at once; a patient world waits for who shows that it lives. */
+/* test_deadline.c - a rank that stops (SIGSTOP) or stays away is named, with its host, by every
+ * other rank, within the deadline, in every kind of wait and on teardown; a rank that reports a
+ * failure is named at once; a patient world waits for who shows that it lives. */
 /* TEST ranks: 4 */
 /* TEST timeout: 150 */
 #include "mpi_test.h"
@@ -21,8 +22,8 @@ typedef enum wait_kind {
     WAIT_WHOLE,   /* by ranks that hold rows of others until a chunk is whole */
     WAIT_KINDS
 } wait_kind;
-static const char *const wait_names[WAIT_KINDS] = {"barrier", "agree",  "bcast",   "recv",
-                                                   "vote",    "gather", "exchange", "reduced", "whole chunks"};
+static const char *const wait_names[WAIT_KINDS] = {
+    "barrier", "agree", "bcast", "recv", "vote", "gather", "exchange", "reduced", "whole chunks"};
 
 typedef struct scenario {
     wait_kind kind;
@@ -241,9 +242,11 @@ static void failure_travels(int split)
     objects o;
     make_objects(world, &o);
     MUST(use_exchange(o.exchange, false, TT_OK));
-    MPI_Barrier(MPI_COMM_WORLD); /* who is still in the first use would learn of the failure there */
+    MPI_Barrier(MPI_COMM_WORLD); /* who is still in the first use would learn of the failure
+                                  * there */
     double begin = MPI_Wtime();
-    tt_status st = use_exchange(o.exchange, false, test_rank == 1 ? TT_FAIL(TT_ERR_NUMERIC, "NaN in layer 3") : TT_OK);
+    tt_status st = use_exchange(o.exchange, false,
+                                test_rank == 1 ? TT_FAIL(TT_ERR_NUMERIC, "NaN in layer 3") : TT_OK);
     CHECK(st == TT_ERR_PEER, "split %d: %s", split, tt_status_name(st));
     CHECK(strstr(tt_status_message(), "rank 1 (") && strstr(tt_status_message(), "NaN in layer 3"),
           "%s", tt_status_message());
@@ -253,7 +256,8 @@ static void failure_travels(int split)
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* A local failure on rank 1 ends every wait of the others with the same code and text, long before any deadline. */
+/* A local failure on rank 1 ends every wait of the others with the same code and text, long before
+ * any deadline. */
 static void failure_is_told(wait_kind kind, int split, tt_progress progress)
 {
     tt_world *world = make_world(split, progress);
@@ -262,7 +266,8 @@ static void failure_is_told(wait_kind kind, int split, tt_progress progress)
     tt_world_set_patient(world, false);
     scenario s = {.kind = kind, .split = split, .victim = 1, .progress = progress};
     MUST(one_wait(world, &o, &s));
-    MUST(tt_world_barrier(world)); /* as above; MPI's own is not for us where a thread makes the calls */
+    MUST(tt_world_barrier(world)); /* as above; MPI's own is not for us where a thread makes the
+                                    * calls */
     double begin = MPI_Wtime();
     tt_status st = TT_OK;
     if (test_rank == 1) {
@@ -286,7 +291,8 @@ static void failure_is_told(wait_kind kind, int split, tt_progress progress)
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* Rank 1 is busy for three deadlines and shows that it lives: a patient world goes on, another does not. A silent rank ends both. */
+/* Rank 1 is busy for three deadlines and shows that it lives: a patient world goes on, another does
+ * not. A silent rank ends both. */
 static void patience(bool is_patient, bool is_silent, int split, tt_progress progress)
 {
     static const double work_s = 0.05;
@@ -306,7 +312,8 @@ static void patience(bool is_patient, bool is_silent, int split, tt_progress pro
     }
     tt_status st = tt_world_agree(world, TT_OK);
     double spent = MPI_Wtime() - begin;
-    if (test_rank == 1 && is_silent && st == TT_OK) { /* it may have found what the others said before they gave up */
+    if (test_rank == 1 && is_silent && st == TT_OK) { /* it may have found what the others said
+                                                       * before they gave up */
         st = tt_world_barrier(world);
     }
     CHECK(st == (is_named ? TT_ERR_TIMEOUT : TT_OK), "patient %d, silent %d: %s: %s", is_patient,

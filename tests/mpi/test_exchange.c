@@ -1,7 +1,9 @@
-/* test_exchange.c - every y must have the bits of a serial sum, whatever the split into nodes, the owners, the wire, the order of arrival.
+/* test_exchange.c - every y must have the bits of a serial sum, whatever the split into nodes, the
+ * owners, the wire, the order of arrival.
  *
- * All inputs are functions of (case, use, source, token, choice), so each rank can compute what its y must be. An owner's "expert" is
- * result[c] = fmaf(row[c], a, b) with a and b of the slot; where weights travel, row[c] is the row's value times the weight. */
+ * All inputs are functions of (case, use, source, token, choice), so each rank can compute what its
+ * y must be. An owner's "expert" is result[c] = fmaf(row[c], a, b) with a and b of the slot; where
+ * weights travel, row[c] is the row's value times the weight. */
 /* TEST ranks: 1 2 3 4 5 7 8 */
 /* TEST timeout: 120 */
 #include "mpi_test.h"
@@ -52,7 +54,7 @@ typedef struct world_case {
     int32_t *rank, *local; /* the map in force */
     tt_route route;        /* not AUTO */
     tt_combine combine;
-    uint64_t dice;         /* differs between ranks: order of events */
+    uint64_t dice; /* differs between ranks: order of events */
 } world_case;
 
 /* One use under way. */
@@ -235,17 +237,19 @@ static void begin_use(world_case *w, int handle, flight *f)
 }
 
 /* A row as products take it: its codes and scales are those that came. */
-static void check_act8(const world_case *w, const tt_exchange_rows *rows, int32_t i, const float *row)
+static void check_act8(const world_case *w, const tt_exchange_rows *rows, int32_t i,
+                       const float *row)
 {
     const int64_t H = w->c->H;
     unsigned char *act8 = calloc(1, ttk_act8_bytes(H));
     const bool is_there = tt_exchange_get_act8(w->x, rows, i, act8);
-    CHECK(is_there == (w->c->wire == TT_WIRE_INT8), "%s: int8 rows of another wire, or none", w->c->name);
+    CHECK(is_there == (w->c->wire == TT_WIRE_INT8), "%s: int8 rows of another wire, or none",
+          w->c->name);
     const float *scale = (const float *)(const void *)(act8 + ttk_act8_groups(H) * TTK_ACT_GROUP);
     for (int64_t h = 0; h < H && is_there; h++) {
         const float v = (float)(int8_t)act8[h] * scale[h / TTK_ACT_GROUP];
-        CHECK(memcmp(&v, &row[h], sizeof(v)) == 0 || (isnan(v) && isnan(row[h])), "%s: column %lld is %a, not %a", w->c->name, (long long)h, (double)v,
-              (double)row[h]);
+        CHECK(memcmp(&v, &row[h], sizeof(v)) == 0 || (isnan(v) && isnan(row[h])),
+              "%s: column %lld is %a, not %a", w->c->name, (long long)h, (double)v, (double)row[h]);
     }
     free(act8);
 }
@@ -296,7 +300,8 @@ typedef struct choice {
     float *result;
 } choice;
 
-static void make_choice(const world_case *w, int handle, int use, int64_t t, int64_t k, const float *row, choice *c)
+static void make_choice(const world_case *w, int handle, int use, int64_t t, int64_t k,
+                        const float *row, choice *c)
 {
     c->slot = slot_at(w, handle, use, w->source_id, t, k);
     c->weight = weight_at(w, handle, use, w->source_id, t, k);
@@ -304,7 +309,8 @@ static void make_choice(const world_case *w, int handle, int use, int64_t t, int
     for (int32_t before = 0; before < c->slot; before++) {
         c->local += group_of(w, before, map_of(w, use)) == group_of(w, c->slot, map_of(w, use));
     }
-    for (int64_t h = 0; h < w->c->H && c->slot >= 0; h++) { /* a weight that travels is applied after the rounding to the wire */
+    for (int64_t h = 0; h < w->c->H && c->slot >= 0; h++) { /* a weight that travels is applied
+                                                             * after the rounding to the wire */
         c->result[h] = expert(c->slot, w->c->travels ? row[h] * c->weight : row[h]);
     }
 }
@@ -315,7 +321,8 @@ static int server_of(const world_case *w, int use, const choice *c, int part)
 }
 
 /* sum[n] and the result's columns from `first` on, rounded to `back`. */
-static void add_choice(const world_case *w, const choice *c, int64_t first, int64_t n, tt_wire back, float *sum)
+static void add_choice(const world_case *w, const choice *c, int64_t first, int64_t n, tt_wire back,
+                       float *sum)
 {
     float *v = malloc((size_t)(n + 1) * sizeof(*v));
     memcpy(v, c->result + first, (size_t)n * sizeof(*v));
@@ -335,9 +342,10 @@ static void add_sum(const world_case *w, float *y, float *sum, int64_t n)
     }
 }
 
-/* y[n] of a part if other nodes sum: near choices in order, then the sum of each message of rows, whose order is that of nodes, owners and local
- * slots. */
-static void add_reduced(const world_case *w, int use, const choice *choices, int part, int64_t first, int64_t n, float *y)
+/* y[n] of a part if other nodes sum: near choices in order, then the sum of each message of rows,
+ * whose order is that of nodes, owners and local slots. */
+static void add_reduced(const world_case *w, int use, const choice *choices, int part,
+                        int64_t first, int64_t n, float *y)
 {
     const int here = tt_world_node(w->world, test_rank), n_nodes = tt_world_n_nodes(w->world);
     float *sum = calloc((size_t)n + 1, sizeof(*sum));
@@ -350,9 +358,12 @@ static void add_reduced(const world_case *w, int use, const choice *choices, int
     for (int node = 0; node < n_nodes; node++) {
         bool is_any = false;
         for (int o = 0; o < w->n_owners && node != here; o++) {
-            for (int want = 0; want < (int)w->c->n_slots && tt_world_node(w->world, w->owner[o]) == node; want++) {
+            for (int want = 0;
+                 want < (int)w->c->n_slots && tt_world_node(w->world, w->owner[o]) == node;
+                 want++) {
                 for (int64_t k = 0; k < w->c->K; k++) {
-                    if (server_of(w, use, &choices[k], part) == w->owner[o] && choices[k].local == want) {
+                    if (server_of(w, use, &choices[k], part) == w->owner[o] &&
+                        choices[k].local == want) {
                         add_choice(w, &choices[k], first, n, TT_WIRE_F32, sum);
                         is_any = true;
                     }
@@ -386,7 +397,8 @@ static void expect_token(const world_case *w, int handle, int use, int64_t t, fl
         make_choice(w, handle, use, t, k, row, &choices[k]);
     }
     for (int part = 0; part < c->width; part++) {
-        const int64_t first = c->width > 1 ? w->back_columns[part] : 0, n = (c->width > 1 ? w->back_columns[part + 1] : c->H) - first;
+        const int64_t first = c->width > 1 ? w->back_columns[part] : 0,
+                      n = (c->width > 1 ? w->back_columns[part + 1] : c->H) - first;
         for (int64_t k = 0; k < c->K && w->combine == TT_COMBINE_EXACT; k++) {
             if (choices[k].slot >= 0) {
                 add_choice(w, &choices[k], first, n, c->wire_back, y + first);
@@ -490,11 +502,15 @@ static void choose_roles(world_case *w)
 /* Chunks of all sizes, and none. */
 static int64_t chunk_of(const test_case *c, uint64_t seed)
 {
-    const int64_t least = test_size < CROWDED ? 1 : (c->max_tokens + 2) / 3; /* each chunk is a message */
-    return seed % 4 == 0 ? 0 : least + (int64_t)(test_mix(seed) % (uint64_t)(c->max_tokens - least + 1));
+    /* each chunk is a message */
+    const int64_t least = test_size < CROWDED ? 1 : (c->max_tokens + 2) / 3;
+    return seed % 4 == 0
+               ? 0
+               : least + (int64_t)(test_mix(seed) % (uint64_t)(c->max_tokens - least + 1));
 }
 
-static void run_route(tt_world *world, const test_case *c, tt_route route, tt_combine combine, uint64_t seed)
+static void run_route(tt_world *world, const test_case *c, tt_route route, tt_combine combine,
+                      uint64_t seed)
 {
     world_case w = {.world = world, .c = c, .source_id = -1, .owner_id = -1, .combine = combine};
     w.dice = test_mix(seed ^ ((uint64_t)test_rank << 32));
@@ -578,7 +594,8 @@ static void run_route(tt_world *world, const test_case *c, tt_route route, tt_co
     CHECK(!tt_world_is_broken(world), "%s: the world broke", c->name);
 }
 
-/* All routes and ways to combine; or one of them if many ranks share few cores, but for wide rows, which go far beyond a buffer that is too small. */
+/* All routes and ways to combine; or one of them if many ranks share few cores, but for wide rows,
+ * which go far beyond a buffer that is too small. */
 static void run_case(tt_world *world, const test_case *c, uint64_t seed)
 {
     static const struct {
@@ -638,25 +655,26 @@ static const test_case cases[] = {
      TOKENS_MOST, ROLES_ALL, 0, 0, 0, 1},
     {"weights travel to two parts", 67, 4, 7, TT_WIRE_BF16, TT_WIRE_BF16, 2, 10, 3, 4, ROUTE_RANDOM,
      TOKENS_RAGGED, ROLES_APART, 0, 0, 1, 1},
-    {"int8 both ways", 100, 4, 9, TT_WIRE_INT8, TT_WIRE_INT8, 1, 16, 2, 4, ROUTE_HOLES, TOKENS_RAGGED,
-     ROLES_ALL, 0, 0, 0, 0},
+    {"int8 both ways", 100, 4, 9, TT_WIRE_INT8, TT_WIRE_INT8, 1, 16, 2, 4, ROUTE_HOLES,
+     TOKENS_RAGGED, ROLES_ALL, 0, 0, 0, 0},
     {"fp8 both ways, two parts", 161, 3, 7, TT_WIRE_FP8, TT_WIRE_FP8, 2, 10, 2, 3, ROUTE_RANDOM,
      TOKENS_RAGGED, ROLES_ALL, 0, 0, 1, 0},
-    {"int8 and odd values", 321, 3, 8, TT_WIRE_INT8, TT_WIRE_FP8, 1, 8, 1, 3, ROUTE_RANDOM, TOKENS_MOST,
-     ROLES_ALL, 1, 0, 0, 0},
+    {"int8 and odd values", 321, 3, 8, TT_WIRE_INT8, TT_WIRE_FP8, 1, 8, 1, 3, ROUTE_RANDOM,
+     TOKENS_MOST, ROLES_ALL, 1, 0, 0, 0},
     {"fp8 with travelling weights", 31, 3, 9, TT_WIRE_FP8, TT_WIRE_INT8, 1, 11, 2, 4, ROUTE_HOLES,
      TOKENS_RAGGED, ROLES_ALL, 0, 0, 1, 1},
-    {"one choice of two wide parts", 2049, 1, 9, TT_WIRE_F32, TT_WIRE_F32, 2, 10, 2, 3, ROUTE_RANDOM, TOKENS_MOST,
-     ROLES_ALL, 0, 0, 0, 0},
+    {"one choice of two wide parts", 2049, 1, 9, TT_WIRE_F32, TT_WIRE_F32, 2, 10, 2, 3,
+     ROUTE_RANDOM, TOKENS_MOST, ROLES_ALL, 0, 0, 0, 0},
     {"one choice travels", 33, 1, 9, TT_WIRE_F32, TT_WIRE_F32, 1, 16, 1, 4, ROUTE_RANDOM,
      TOKENS_RAGGED, ROLES_EVEN_OWN, 1, 0, 0, 1},
 };
 
-/* Uses per handle; fewer where many ranks share few cores. With 2 ranks all splits together see some thousands. */
+/* Uses per handle; fewer where many ranks share few cores. With 2 ranks all splits together see
+ * some thousands. */
 enum { SOAK_USES = 300, SOAK_USES_CROWDED = 25 };
-static const test_case soak = {"soak",    12, 2, 4,         TT_WIRE_F32, TT_WIRE_BF16,
-                               1,         10, 3, SOAK_USES, ROUTE_HOLES, TOKENS_RAGGED,
-                               ROLES_ALL, 0,  0, 1, 0};
+static const test_case soak = {"soak", 12, 2,         4,           TT_WIRE_F32,   TT_WIRE_BF16, 1,
+                               10,     3,  SOAK_USES, ROUTE_HOLES, TOKENS_RAGGED, ROLES_ALL,    0,
+                               0,      1,  0};
 
 /* ---- what must be refused ---- */
 
@@ -741,13 +759,15 @@ static void refusals(tt_world *world)
     CHECK(tt_exchange_create(world, &p, &x) == TT_ERR_ARG, "too many chunks");
     p.max_tokens = 4;
     p.chunk_tokens = test_rank == test_size - 1 ? 2 : 3;
-    CHECK(test_size == 1 || (tt_exchange_create(world, &p, &x) == TT_ERR_MISMATCH && strstr(tt_status_message(), "chunk_tokens")), "chunks differ: %s",
-          tt_status_message());
+    CHECK(test_size == 1 || (tt_exchange_create(world, &p, &x) == TT_ERR_MISMATCH &&
+                             strstr(tt_status_message(), "chunk_tokens")),
+          "chunks differ: %s", tt_status_message());
     p.chunk_tokens = 0;
     p.max_tokens = (int64_t)1 << 31;
     CHECK(tt_exchange_create(world, &p, &x) == TT_ERR_ARG, "2^32 entries");
 
-    /* Sizes are 64 bits wide: 7168 f32 columns, 8 choices, 65536 tokens are above 2^31 bytes many times over. */
+    /* Sizes are 64 bits wide: 7168 f32 columns, 8 choices, 65536 tokens are above 2^31 bytes many
+     * times over. */
     int nodes[2] = {0, 1}, two[2] = {0, 1};
     tt_exchange_params big = {.H = 7168,
                               .K = 8,
@@ -780,7 +800,8 @@ static tt_world *make_world(int split, tt_progress progress, const char *piece, 
     return world;
 }
 
-/* Rank 1 has no memory for its messages: all ranks get that, nobody hangs, and the world is whole. */
+/* Rank 1 has no memory for its messages: all ranks get that, nobody hangs, and the world is
+ * whole. */
 static void one_rank_without_memory(tt_world *world)
 {
     enum { MANY_TOKENS = 512, WIDE = 1 << 16, SLACK_BYTES = 1 << 26 };
@@ -818,8 +839,8 @@ static int64_t resident_bytes(void)
     return resident * sysconf(_SC_PAGESIZE);
 }
 
-/* So many uses of random sizes on three handles, over the split, in all wires and chunks: all right, and no memory is gained once a tenth of them has
- * passed. */
+/* So many uses of random sizes on three handles, over the split, in all wires and chunks: all
+ * right, and no memory is gained once a tenth of them has passed. */
 static void long_soak(int split, int n_uses)
 {
     enum { PARTS = 10, GROWTH = 1 << 20 };
@@ -831,14 +852,17 @@ static void long_soak(int split, int n_uses)
         const uint64_t dice = test_mix((uint64_t)part);
         c.wire = (tt_wire)(dice % TT_WIRE_COUNT);
         c.wire_back = (tt_wire)(dice / 8 % TT_WIRE_COUNT);
-        run_route(world, &c, part % 4 < 2 ? TT_ROUTE_NODE : TT_ROUTE_DIRECT, part % 2 > 0 ? TT_COMBINE_REDUCED : TT_COMBINE_EXACT, dice / 64);
+        run_route(world, &c, part % 4 < 2 ? TT_ROUTE_NODE : TT_ROUTE_DIRECT,
+                  part % 2 > 0 ? TT_COMBINE_REDUCED : TT_COMBINE_EXACT, dice / 64);
         early = part == 0 ? resident_bytes() : early;
     }
     const int64_t growth = resident_bytes() - early;
-    CHECK(growth < GROWTH, "split %d: %lld bytes more in memory after %d uses", split, (long long)growth, n_uses);
+    CHECK(growth < GROWTH, "split %d: %lld bytes more in memory after %d uses", split,
+          (long long)growth, n_uses);
     tt_world_destroy(&world);
     if (test_rank == 0) {
-        printf("# split %d: %d uses, %lld bytes grown\n", split, c.n_uses * c.n_handles * PARTS, (long long)growth);
+        printf("# split %d: %d uses, %lld bytes grown\n", split, c.n_uses * c.n_handles * PARTS,
+               (long long)growth);
     }
 }
 

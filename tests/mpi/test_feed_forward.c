@@ -1,8 +1,9 @@
-/* test_feed_forward.c - feed-forward layers of every kind that tt_arch can name, on many layouts: all must have the bits of one rank, which must
- * agree with the formulas in double precision.
+/* test_feed_forward.c - feed-forward layers of every kind that tt_arch can name, on many layouts:
+ * all must have the bits of one rank, which must agree with the formulas in double precision.
  *
- * The models are numbers only: this file stands in for the model room, so that kinds can be combined that no checkpoint combines. Widths are awkward:
- * 40 inner columns are two panels, so that one of three parts of an expert is empty. */
+ * The models are numbers only: this file stands in for the model room, so that kinds can be
+ * combined that no checkpoint combines. Widths are awkward: 40 inner columns are two panels, so
+ * that one of three parts of an expert is empty. */
 /* TEST ranks: 1 2 3 4 6 */
 /* TEST timeout: 120 */
 #include "mpi_test.h"
@@ -85,22 +86,14 @@ static bool has_tensor(const tt_arch *a, tt_role role)
 tt_tensor tt_model_tensor(const tt_model *model, tt_role role, int64_t layer, int64_t expert)
 {
     static const int64_t shape[TT_ROLE_COUNT][2] = {
-        [TT_ROLE_GATE] = {F_DENSE, H},
-        [TT_ROLE_UP] = {F_DENSE, H},
-        [TT_ROLE_DOWN] = {H, F_DENSE},
-        [TT_ROLE_ROUTER] = {E, H},
-        [TT_ROLE_ROUTER_BIAS] = {E, 1},
-        [TT_ROLE_ROUTER_CHOICE_BIAS] = {E, 1},
-        [TT_ROLE_EXPERT_GATE] = {F, H},
-        [TT_ROLE_EXPERT_UP] = {F, H},
-        [TT_ROLE_EXPERT_DOWN] = {H, F},
-        [TT_ROLE_EXPERT_GATE_BIAS] = {F, 1},
-        [TT_ROLE_EXPERT_UP_BIAS] = {F, 1},
-        [TT_ROLE_EXPERT_DOWN_BIAS] = {H, 1},
-        [TT_ROLE_SHARED_GATE] = {F_SHARED, H},
-        [TT_ROLE_SHARED_UP] = {F_SHARED, H},
-        [TT_ROLE_SHARED_DOWN] = {H, F_SHARED},
-        [TT_ROLE_SHARED_ROUTER] = {1, H},
+        [TT_ROLE_GATE] = {F_DENSE, H},         [TT_ROLE_UP] = {F_DENSE, H},
+        [TT_ROLE_DOWN] = {H, F_DENSE},         [TT_ROLE_ROUTER] = {E, H},
+        [TT_ROLE_ROUTER_BIAS] = {E, 1},        [TT_ROLE_ROUTER_CHOICE_BIAS] = {E, 1},
+        [TT_ROLE_EXPERT_GATE] = {F, H},        [TT_ROLE_EXPERT_UP] = {F, H},
+        [TT_ROLE_EXPERT_DOWN] = {H, F},        [TT_ROLE_EXPERT_GATE_BIAS] = {F, 1},
+        [TT_ROLE_EXPERT_UP_BIAS] = {F, 1},     [TT_ROLE_EXPERT_DOWN_BIAS] = {H, 1},
+        [TT_ROLE_SHARED_GATE] = {F_SHARED, H}, [TT_ROLE_SHARED_UP] = {F_SHARED, H},
+        [TT_ROLE_SHARED_DOWN] = {H, F_SHARED}, [TT_ROLE_SHARED_ROUTER] = {1, H},
     };
     tt_tensor tensor = {0};
     if (has_tensor(&model->arch, role)) {
@@ -109,8 +102,9 @@ tt_tensor tt_model_tensor(const tt_model *model, tt_role role, int64_t layer, in
         tensor.name = is_loud ? loud_name : "tensor";
         tensor.rows = shape[role][0];
         tensor.cols = shape[role][1];
-        tensor.source = (const tti_source *)(uintptr_t)(1 + ((uint64_t)role * L + (uint64_t)layer) * E +
-                                                        (uint64_t)expert);
+        tensor.source =
+            (const tti_source *)(uintptr_t)(1 + ((uint64_t)role * L + (uint64_t)layer) * E +
+                                            (uint64_t)expert);
     }
     return tensor;
 }
@@ -129,8 +123,8 @@ ttk_format tt_load_format_transposed(tt_weight_format weights, const tt_tensor *
     return tt_load_format(weights, tensor);
 }
 
-tt_status tt_load_linear(tt_load_params *params, const tt_tensor *tensor, int64_t row, int64_t n_rows,
-                         tt_linear *linear)
+tt_status tt_load_linear(tt_load_params *params, const tt_tensor *tensor, int64_t row,
+                         int64_t n_rows, tt_linear *linear)
 {
     TT_TRY(tt_linear_init(linear, "test", &tensor->format, n_rows, tensor->cols, params->node));
     float *w = malloc((size_t)(n_rows * tensor->cols + 1) * sizeof(*w));
@@ -159,7 +153,8 @@ tt_status tt_load_vector(tt_load_params *params, const tt_tensor *tensor, int64_
     return TT_OK;
 }
 
-void tt_load_will_need(const tt_load_params *params, const tt_tensor *tensor, int64_t row, int64_t n_rows)
+void tt_load_will_need(const tt_load_params *params, const tt_tensor *tensor, int64_t row,
+                       int64_t n_rows)
 {
     (void)params;
     (void)tensor;
@@ -229,11 +224,12 @@ static float round_to(tt_wire wire, float v)
 /* A MoE layer on one token. Who is chosen is the router's own business, with tests of its own. */
 static void moe_layer(const tt_model *model, tt_wire wire, int64_t t, double *y, bool *is_used)
 {
-    static const tt_role expert_roles[] = {TT_ROLE_EXPERT_GATE,      TT_ROLE_EXPERT_UP,
-                                           TT_ROLE_EXPERT_DOWN,      TT_ROLE_EXPERT_GATE_BIAS,
-                                           TT_ROLE_EXPERT_UP_BIAS,   TT_ROLE_EXPERT_DOWN_BIAS};
-    static const tt_role shared_roles[] = {TT_ROLE_SHARED_GATE, TT_ROLE_SHARED_UP, TT_ROLE_SHARED_DOWN,
-                                           TT_ROLE_COUNT,       TT_ROLE_COUNT,     TT_ROLE_COUNT};
+    static const tt_role expert_roles[] = {TT_ROLE_EXPERT_GATE,    TT_ROLE_EXPERT_UP,
+                                           TT_ROLE_EXPERT_DOWN,    TT_ROLE_EXPERT_GATE_BIAS,
+                                           TT_ROLE_EXPERT_UP_BIAS, TT_ROLE_EXPERT_DOWN_BIAS};
+    static const tt_role shared_roles[] = {TT_ROLE_SHARED_GATE, TT_ROLE_SHARED_UP,
+                                           TT_ROLE_SHARED_DOWN, TT_ROLE_COUNT,
+                                           TT_ROLE_COUNT,       TT_ROLE_COUNT};
     const tt_arch *a = &model->arch;
     double x[H], row[H];
     float z[E], bias[E], work[2 * E], weight[MAX_K];
@@ -252,11 +248,14 @@ static void moe_layer(const tt_model *model, tt_wire wire, int64_t t, double *y,
         for (int64_t h = 0; h < H; h++) {
             row[h] = (double)round_to(wire, x_at(t, h)) * (a->router.weight_on_input ? w : 1.0);
         }
-        add_ffn(model, expert_roles, MOE_LAYER, expert[k], row, a->router.weight_on_input ? 1.0 : w, y);
+        add_ffn(model, expert_roles, MOE_LAYER, expert[k], row, a->router.weight_on_input ? 1.0 : w,
+                y);
         is_used[expert[k]] = true;
     }
     if (a->F_shared > 0) {
-        double g = a->shared_gate ? dot(model, TT_ROLE_SHARED_ROUTER, TT_ROLE_COUNT, MOE_LAYER, 0, 0, x) : 0;
+        double g = a->shared_gate
+                       ? dot(model, TT_ROLE_SHARED_ROUTER, TT_ROLE_COUNT, MOE_LAYER, 0, 0, x)
+                       : 0;
         add_ffn(model, shared_roles, MOE_LAYER, 0, x, a->shared_gate ? 1 / (1 + exp(-g)) : 1.0, y);
     }
 }
@@ -275,7 +274,8 @@ static void check_close(const char *name, const float *got, const double *want)
 
 /* ---- one layout ---- */
 
-/* Sources take tokens in turn. y[T_ALL][H]: this rank's rows, else 0. Returns the weight bytes read. */
+/* Sources take tokens in turn. y[T_ALL][H]: this rank's rows, else 0. Returns the weight bytes
+ * read. */
 static uint64_t run_moe(tt_moe *moe, const tt_layout *layout, int rank, float *y)
 {
     const tt_rank_role *role = &layout->role[rank];
@@ -289,7 +289,8 @@ static uint64_t run_moe(tt_moe *moe, const tt_layout *layout, int rank, float *y
     }
     uint64_t before = tt_moe_bytes_read(moe);
     for (int use = 0; use < 3; use++) {
-        /* All work buffers are NaN: nothing that was not written may be read, or multiplied by 0. The second step is empty. */
+        /* All work buffers are NaN: nothing that was not written may be read, or multiplied by 0.
+         * The second step is empty. */
         memset(mine, 0xff, sizeof(mine));
         memset(moe->arena.base, 0xff, moe->arena.used_bytes);
         MUST(tt_moe_begin(moe, use, MOE_LAYER, use == 1 ? 0 : T, x, TT_OK));
@@ -318,7 +319,8 @@ typedef struct outcome {
     uint64_t bytes;
 } outcome;
 
-static void run_layout(tt_world *world, const tt_model *model, tt_layout_params params, outcome *out)
+static void run_layout(tt_world *world, const tt_model *model, tt_layout_params params,
+                       outcome *out)
 {
     int rank = tt_world_rank(world), n = tt_world_size(world), node_of_rank[TEST_MAX_RANKS];
     for (int r = 0; r < n; r++) {
@@ -368,48 +370,54 @@ typedef struct kind {
 
 static const kind kinds[] = {
     {"plain", TT_SCORE_SOFTMAX, 2, F_SHARED, F_DENSE, 0, 0, 0, 0, 0, TT_WIRE_F32, TT_WIRE_F32, 0},
-    {"biases, clamped", TT_SCORE_SOFTMAX_CHOSEN, 3, 0, F_DENSE, 0, 1, 0, 1, 0, TT_WIRE_F32, TT_WIRE_F32, 0},
-    {"weight on input", TT_SCORE_SIGMOID_CHOSEN, 1, F_SHARED, F_DENSE, 1, 0, 0, 0, 0, TT_WIRE_F32, TT_WIRE_F32, 0},
+    {"biases, clamped", TT_SCORE_SOFTMAX_CHOSEN, 3, 0, F_DENSE, 0, 1, 0, 1, 0, TT_WIRE_F32,
+     TT_WIRE_F32, 0},
+    {"weight on input", TT_SCORE_SIGMOID_CHOSEN, 1, F_SHARED, F_DENSE, 1, 0, 0, 0, 0, TT_WIRE_F32,
+     TT_WIRE_F32, 0},
     {"weight on input, many choices, bf16", TT_SCORE_SIGMOID_CHOSEN, 3, F_SHARED, 0, 1, 1, 0, 0, 0,
      TT_WIRE_BF16, TT_WIRE_F32, 0},
-    {"weight on input, bf16 back", TT_SCORE_SIGMOID, 2, F_SHARED, 0, 1, 1, 1, 1, 0, TT_WIRE_BF16, TT_WIRE_BF16, 0},
-    {"weighed shared expert, all layers MoE", TT_SCORE_SOFTMAX, 3, F_SHARED, 0, 0, 0, 1, 0, 0, TT_WIRE_F32,
-     TT_WIRE_F32, 0},
-    {"one after the other", TT_SCORE_SPARSEMIXER, 2, 0, 0, 0, 0, 0, 0, 0, TT_WIRE_F32, TT_WIRE_F32, 0},
+    {"weight on input, bf16 back", TT_SCORE_SIGMOID, 2, F_SHARED, 0, 1, 1, 1, 1, 0, TT_WIRE_BF16,
+     TT_WIRE_BF16, 0},
+    {"weighed shared expert, all layers MoE", TT_SCORE_SOFTMAX, 3, F_SHARED, 0, 0, 0, 1, 0, 0,
+     TT_WIRE_F32, TT_WIRE_F32, 0},
+    {"one after the other", TT_SCORE_SPARSEMIXER, 2, 0, 0, 0, 0, 0, 0, 0, TT_WIRE_F32, TT_WIRE_F32,
+     0},
     {"no experts", TT_SCORE_SOFTMAX, 0, 0, F_DENSE, 0, 0, 0, 1, 1, TT_WIRE_F32, TT_WIRE_F32, 0},
-    {"all to two experts", TT_SCORE_SIGMOID, 2, F_SHARED, 0, 0, 0, 0, 0, 0, TT_WIRE_F32, TT_WIRE_F32, 1},
+    {"all to two experts", TT_SCORE_SIGMOID, 2, F_SHARED, 0, 0, 0, 0, 0, 0, TT_WIRE_F32,
+     TT_WIRE_F32, 1},
 };
 
 static void make_model(const kind *k, tt_model *model)
 {
     memset(model, 0, sizeof(*model));
     model->is_crowded = k->is_crowded;
-    model->arch = (tt_arch){.name = k->name,
-                            .L = L,
-                            .H = H,
-                            .V = 64,
-                            .context = 64,
-                            .Nq = 8,
-                            .Nkv = 8,
-                            .D = 8,
-                            .E = k->no_experts ? 0 : E,
-                            .K = k->K,
-                            .F = k->no_experts ? 0 : F,
-                            .F_shared = k->F_shared,
-                            .F_dense = k->F_dense,
-                            .shared_gate = k->shared_gate,
-                            .expert_bias = k->biases,
-                            .activation = k->is_clamped ? TT_ACTIVATION_CLAMPED : TT_ACTIVATION_SILU,
-                            .activation_limit = 0.9f,
-                            .activation_alpha = 1.702f,
-                            .router = {.score = k->score,
-                                       .choice_bias = k->score == TT_SCORE_SIGMOID,
-                                       .logit_bias = k->biases,
-                                       .n_groups = 1,
-                                       .n_groups_kept = 1,
-                                       .scale = 1.5f,
-                                       .weight_on_input = k->weight_on_input,
-                                       .jitter = 0.2f}};
+    model->arch =
+        (tt_arch){.name = k->name,
+                  .L = L,
+                  .H = H,
+                  .V = 64,
+                  .context = 64,
+                  .Nq = 8,
+                  .Nkv = 8,
+                  .D = 8,
+                  .E = k->no_experts ? 0 : E,
+                  .K = k->K,
+                  .F = k->no_experts ? 0 : F,
+                  .F_shared = k->F_shared,
+                  .F_dense = k->F_dense,
+                  .shared_gate = k->shared_gate,
+                  .expert_bias = k->biases,
+                  .activation = k->is_clamped ? TT_ACTIVATION_CLAMPED : TT_ACTIVATION_SILU,
+                  .activation_limit = 0.9f,
+                  .activation_alpha = 1.702f,
+                  .router = {.score = k->score,
+                             .choice_bias = k->score == TT_SCORE_SIGMOID,
+                             .logit_bias = k->biases,
+                             .n_groups = 1,
+                             .n_groups_kept = 1,
+                             .scale = 1.5f,
+                             .weight_on_input = k->weight_on_input,
+                             .jitter = 0.2f}};
     model->arch.layer = model->layer;
     model->layer[DENSE_LAYER].is_moe = k->F_dense == 0;
     model->layer[MOE_LAYER].is_moe = !k->no_experts;
@@ -444,33 +452,41 @@ static void check_one_rank(const kind *k, const tt_model *model, const outcome *
                                   (k->biases ? (2 * F + H) * sizeof(float) : 0)
                             : 0;
     }
-    bytes += k->F_shared > 0 ? 2 * ttk_packed_bytes(&f32, F_SHARED, H) + ttk_packed_bytes(&f32, H, F_SHARED) : 0;
+    bytes += k->F_shared > 0
+                 ? 2 * ttk_packed_bytes(&f32, F_SHARED, H) + ttk_packed_bytes(&f32, H, F_SHARED)
+                 : 0;
     bytes += k->shared_gate ? ttk_packed_bytes(&f32, 1, H) : 0;
     CHECK(k->no_experts || one->bytes == bytes, "%s: %llu bytes read, not %llu", k->name,
           (unsigned long long)one->bytes, (unsigned long long)bytes);
 }
 
-static void check_layout(tt_world *world, const kind *k, const tt_model *model, tt_layout_params params,
-                         const outcome *one)
+static void check_layout(tt_world *world, const kind *k, const tt_model *model,
+                         tt_layout_params params, const outcome *one)
 {
     outcome got;
     run_layout(world, model, params, &got);
     uint32_t bits[T_ALL * H], all[T_ALL * H];
     memcpy(bits, got.moe, sizeof(bits));
     MPI_Allreduce(bits, all, T_ALL * H, MPI_UINT32_T, MPI_BOR, MPI_COMM_WORLD);
-    CHECK(memcmp(all, one->moe, sizeof(all)) == 0, "%s: dp %d tp %d etp %d has other bits than one rank",
-          k->name, params.dp, params.tp, params.etp);
+    CHECK(memcmp(all, one->moe, sizeof(all)) == 0,
+          "%s: dp %d tp %d etp %d has other bits than one rank", k->name, params.dp, params.tp,
+          params.etp);
     bool attends = test_rank < params.dp * params.tp;
     CHECK(!attends || memcmp(got.dense, one->dense, sizeof(got.dense)) == 0,
-          "%s: dp %d tp %d: a dense layer has other bits than one rank", k->name, params.dp, params.tp);
+          "%s: dp %d tp %d: a dense layer has other bits than one rank", k->name, params.dp,
+          params.tp);
 }
 
 /* A rank whose router sees no number: it says so, and its peers learn of it. */
 static void not_a_number_is_told_to_all(tt_world *world, const tt_model *model)
 {
     int node_of_rank[TEST_MAX_RANKS] = {0};
-    tt_layout_params params = {.n_ranks = test_size, .node_of_rank = node_of_rank, .dp = test_size, .tp = 1,
-                               .context = 64, .max_batch = test_size};
+    tt_layout_params params = {.n_ranks = test_size,
+                               .node_of_rank = node_of_rank,
+                               .dp = test_size,
+                               .tp = 1,
+                               .context = 64,
+                               .max_batch = test_size};
     tt_layout *layout = NULL;
     tt_placement *placement = NULL;
     tt_stream *compute = NULL;
@@ -487,12 +503,13 @@ static void not_a_number_is_told_to_all(tt_world *world, const tt_model *model)
     x[3] = test_rank == test_size - 1 ? NAN : 1.0f;
     tt_status st = tt_moe_begin(moe, 0, MOE_LAYER, 1, x, TT_OK);
     if (test_rank == test_size - 1) {
-        CHECK(st == TT_ERR_NUMERIC && strstr(tt_status_message(), "layer 1"), "%s: %s", tt_status_name(st),
-              tt_status_message());
+        CHECK(st == TT_ERR_NUMERIC && strstr(tt_status_message(), "layer 1"), "%s: %s",
+              tt_status_name(st), tt_status_message());
     } else {
-        st = st == TT_OK ? tt_moe_end(moe, 0, -1, y) : st; /* a fast peer's failure is seen by the first call already */
-        CHECK(st == TT_ERR_PEER && strstr(tt_status_message(), "not a number"), "%s: %s", tt_status_name(st),
-              tt_status_message());
+        st = st == TT_OK ? tt_moe_end(moe, 0, -1, y) : st; /* a fast peer's failure is seen by
+                                                            * the first call already */
+        CHECK(st == TT_ERR_PEER && strstr(tt_status_message(), "not a number"), "%s: %s",
+              tt_status_name(st), tt_status_message());
     }
     MPI_Barrier(MPI_COMM_WORLD); /* nobody frees what others still read */
     tt_moe_destroy(&moe);
@@ -505,7 +522,8 @@ static void with_split(int split, const outcome *one, const tt_model *models)
 {
     int fake_node[TEST_MAX_RANKS];
     test_split(split, test_size, fake_node);
-    tt_world_params params = {.deadline_s = 60.0, .n_cores = 1, .comm_cpu = -1, .fake_node = fake_node};
+    tt_world_params params = {
+        .deadline_s = 60.0, .n_cores = 1, .comm_cpu = -1, .fake_node = fake_node};
     tt_world *world = NULL;
     MUST(tt_world_create(MPI_COMM_WORLD, &params, &world));
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
@@ -513,8 +531,11 @@ static void with_split(int split, const outcome *one, const tt_model *models)
             for (int etp = 1; etp <= 3 && test_size % tp == 0; etp++) {
                 bool fits = test_size % etp == 0 && (split == 0 || (etp == 1 && tp == 1));
                 if (fits && (etp == 1 || !kinds[i].no_experts)) {
-                    tt_layout_params p = {.dp = test_size / tp, .tp = tp, .etp = etp,
-                                          .wire = kinds[i].wire, .wire_back = kinds[i].wire_back};
+                    tt_layout_params p = {.dp = test_size / tp,
+                                          .tp = tp,
+                                          .etp = etp,
+                                          .wire = kinds[i].wire,
+                                          .wire_back = kinds[i].wire_back};
                     check_layout(world, &kinds[i], &models[i], p, &one[i]);
                 }
             }
@@ -538,7 +559,8 @@ int main(int argc, char **argv)
     MUST(tt_world_create(MPI_COMM_SELF, &params, &alone));
     for (size_t i = 0; i < N; i++) {
         make_model(&kinds[i], &models[i]);
-        tt_layout_params p = {.dp = 1, .tp = 1, .etp = 1, .wire = kinds[i].wire, .wire_back = kinds[i].wire_back};
+        tt_layout_params p = {
+            .dp = 1, .tp = 1, .etp = 1, .wire = kinds[i].wire, .wire_back = kinds[i].wire_back};
         run_layout(alone, &models[i], p, &one[i]);
         check_one_rank(&kinds[i], &models[i], &one[i]);
     }

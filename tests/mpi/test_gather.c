@@ -1,4 +1,5 @@
-/* test_gather.c - after a gather everybody (or the reader) holds the whole matrix, whatever the rectangles, the split into nodes, the reader. */
+/* test_gather.c - after a gather everybody (or the reader) holds the whole matrix, whatever the
+ * rectangles, the split into nodes, the reader. */
 /* TEST ranks: 1 2 3 5 8 */
 /* TEST timeout: 60 */
 #include "mpi_test.h"
@@ -53,7 +54,8 @@ static void one_use(tt_gather *g, int use, int n, int me, int reader, tt_stream 
     }
 }
 
-/* Uses with changing readers; some members dawdle, so that the others run ahead as far as they can. */
+/* Uses with changing readers; some members dawdle, so that the others run ahead as far as they
+ * can. */
 static void soak(tt_world *world, const int *members, int n, int me, tt_stream *compute)
 {
     tt_gather *g = NULL;
@@ -126,7 +128,8 @@ static void refusals(tt_world *world)
     }
 }
 
-/* Rank 1 has no memory for its receive buffers: all ranks get that, nobody hangs, and the world is whole. */
+/* Rank 1 has no memory for its receive buffers: all ranks get that, nobody hangs, and the world is
+ * whole. */
 static void one_rank_without_memory(tt_world *world)
 {
     enum { MANY_FLOATS = 1 << 25, SLACK_BYTES = 1 << 26 };

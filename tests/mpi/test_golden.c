@@ -1,31 +1,64 @@
-/* test_golden.c - logits and greedy tokens of each architecture against an independent reference (float32, another implementation; see
- * tests/golden/README.md), on any number of ranks.
- * The bound is 1e-3 of the spread (standard deviation) of the reference's logits; float32 agrees to about 1e-5. Logits without a
- * spread would agree with anything: they are refused. */
+/* test_golden.c - logits and greedy tokens of each architecture against an independent reference
+ * (float32, another implementation; see tests/golden/README.md), on any number of ranks.
+ * The bound is 1e-3 of the spread (standard deviation) of the reference's logits; float32 agrees to
+ * about 1e-5. Logits without a spread would agree with anything: they are refused. */
 #include "harness.h"
 #include "golden.h"
 
 static const char *const names[] = {
-    "deepseek_v2",    "deepseek_v2_group", "deepseek_v3", "kimi_k2",  "qwen3_moe", "mixtral",      "olmoe",      "qwen2_moe",
-    "qwen3_moe_yarn", "qwen3_dense",       "llama_dense", "glm4_moe", "dots1",     "ernie4_5_moe", "minimax_m2",
-    "flex_olmo",      "gpt_oss",           "granitemoe",  "granitemoeshared", "hunyuan_v1_moe", "llama4_text", "phimoe", "qwen3_next",
-    "deepseek_v3_fp8", "gpt_oss_mxfp4",    "qwen3_moe_gptq", "qwen3_moe_awq", "qwen3_moe_ct_int4", "qwen3_moe_ct_int8", "phimoe_longrope",
+    "deepseek_v2",
+    "deepseek_v2_group",
+    "deepseek_v3",
+    "kimi_k2",
+    "qwen3_moe",
+    "mixtral",
+    "olmoe",
+    "qwen2_moe",
+    "qwen3_moe_yarn",
+    "qwen3_dense",
+    "llama_dense",
+    "glm4_moe",
+    "dots1",
+    "ernie4_5_moe",
+    "minimax_m2",
+    "flex_olmo",
+    "gpt_oss",
+    "granitemoe",
+    "granitemoeshared",
+    "hunyuan_v1_moe",
+    "llama4_text",
+    "phimoe",
+    "qwen3_next",
+    "deepseek_v3_fp8",
+    "gpt_oss_mxfp4",
+    "qwen3_moe_gptq",
+    "qwen3_moe_awq",
+    "qwen3_moe_ct_int4",
+    "qwen3_moe_ct_int8",
+    "phimoe_longrope",
 };
 
-/* Models whose outputs lie elsewhere: GGUF files of the same models, made by another converter; two tables of angles, of which a longer
- * request takes the other. */
+/* Models whose outputs lie elsewhere: GGUF files of the same models, made by another converter; two
+ * tables of angles, of which a longer request takes the other. */
 static const struct {
     const char *model, *golden;
-} others[] = {{"tests/golden/architectures/phimoe_longrope", "tests/golden/architectures/phimoe_longrope/golden.long.safetensors"},
-            {"tests/golden/gguf/deepseek_v3.gguf", "tests/golden/architectures/deepseek_v3/golden.safetensors"},
-            {"tests/golden/gguf/qwen2_moe.gguf", "tests/golden/architectures/qwen2_moe/golden.safetensors"},
-            {"tests/golden/gguf/gpt_oss_mxfp4.gguf", "tests/golden/architectures/gpt_oss_mxfp4/golden.safetensors"},
-            {"tests/golden/gguf/granitemoeshared.gguf", "tests/golden/architectures/granitemoeshared/golden.safetensors"},
-            {"tests/golden/gguf/llama4_text.gguf", "tests/golden/architectures/llama4_text/golden.safetensors"},
-            {"tests/golden/gguf/qwen3_next.gguf", "tests/golden/architectures/qwen3_next/golden.safetensors"},
-            {"tests/golden/gguf/types_a.gguf", "tests/golden/gguf/types_a.golden.safetensors"},
-            {"tests/golden/gguf/types_b.gguf", "tests/golden/gguf/types_b.golden.safetensors"},
-            {"tests/golden/gguf/split", "tests/golden/architectures/llama_dense/golden.safetensors"}};
+} others[] = {
+    {"tests/golden/architectures/phimoe_longrope",
+     "tests/golden/architectures/phimoe_longrope/golden.long.safetensors"},
+    {"tests/golden/gguf/deepseek_v3.gguf",
+     "tests/golden/architectures/deepseek_v3/golden.safetensors"},
+    {"tests/golden/gguf/qwen2_moe.gguf", "tests/golden/architectures/qwen2_moe/golden.safetensors"},
+    {"tests/golden/gguf/gpt_oss_mxfp4.gguf",
+     "tests/golden/architectures/gpt_oss_mxfp4/golden.safetensors"},
+    {"tests/golden/gguf/granitemoeshared.gguf",
+     "tests/golden/architectures/granitemoeshared/golden.safetensors"},
+    {"tests/golden/gguf/llama4_text.gguf",
+     "tests/golden/architectures/llama4_text/golden.safetensors"},
+    {"tests/golden/gguf/qwen3_next.gguf",
+     "tests/golden/architectures/qwen3_next/golden.safetensors"},
+    {"tests/golden/gguf/types_a.gguf", "tests/golden/gguf/types_a.golden.safetensors"},
+    {"tests/golden/gguf/types_b.gguf", "tests/golden/gguf/types_b.golden.safetensors"},
+    {"tests/golden/gguf/split", "tests/golden/architectures/llama_dense/golden.safetensors"}};
 
 static const double SPREAD_MIN = 0.01; /* the miniatures have 0.03 and more */
 
@@ -90,8 +123,10 @@ static void one_model(harness *h, const char *name, const char *golden)
     if (h->rank == 0) {
         EXPECT(c.n == n_prompt * c.V, "%s: %lld logits", name, (long long)c.n);
         double mean = c.sum / (double)c.n, spread = sqrt(c.squares / (double)c.n - mean * mean);
-        printf("# %s: largest logit error %.2e of the spread %.3f\n", name, c.worst / spread, spread);
-        EXPECT(isfinite(spread) && spread >= SPREAD_MIN, "%s: the reference's logits spread by %g only", name, spread);
+        printf("# %s: largest logit error %.2e of the spread %.3f\n", name, c.worst / spread,
+               spread);
+        EXPECT(isfinite(spread) && spread >= SPREAD_MIN,
+               "%s: the reference's logits spread by %g only", name, spread);
         EXPECT(c.worst <= 1e-3 * spread, "%s: logit error %g, spread %g", name, c.worst, spread);
         EXPECT(c.n_tokens == n_greedy && memcmp(c.token, greedy, greedy_bytes) == 0,
                "%s: greedy tokens differ from the reference's", name);

@@ -1,11 +1,12 @@
-/* test_heldout.c - negative log-likelihood of held-out text under the shipped model, per domain and chunk, against an independent reference. */
+/* test_heldout.c - negative log-likelihood of held-out text under the shipped model, per domain and
+ * chunk, against an independent reference. */
 #include "harness.h"
 #include <jansson.h>
 
 enum { CHUNK = 512, CHUNKS = 8 };
 
 typedef struct sums {
-    double nll[64];     /* per request */
+    double nll[64]; /* per request */
     int64_t n[64];
     uint64_t first_id;
 } sums;
@@ -43,12 +44,14 @@ int main(void)
     json_t *list;
     int64_t n_requests = 0;
     if (h.rank == 0) {
-        json_object_foreach(ids, domain, list) {
+        json_object_foreach(ids, domain, list)
+        {
             for (size_t chunk = 0; chunk < CHUNKS; chunk++) {
                 int32_t prompt[CHUNK];
                 uint64_t id;
                 for (size_t i = 0; i < CHUNK; i++) {
-                    prompt[i] = (int32_t)json_integer_value(json_array_get(list, chunk * CHUNK + i));
+                    prompt[i] =
+                        (int32_t)json_integer_value(json_array_get(list, chunk * CHUNK + i));
                 }
                 tt_request request = {0};
                 request.prompt = prompt;
@@ -64,7 +67,8 @@ int main(void)
     if (h.rank == 0) {
         double worst = 0.0;
         int64_t request = 0;
-        json_object_foreach(ids, domain, list) {
+        json_object_foreach(ids, domain, list)
+        {
             json_t *per_chunk = json_object_get(json_object_get(want, domain), "per_chunk");
             double sum = 0.0;
             for (size_t chunk = 0; chunk < CHUNKS; chunk++, request++) {
@@ -74,12 +78,16 @@ int main(void)
                 double error = fabs(mine - reference);
                 worst = error > worst || isnan(error) ? error : worst;
                 sum += mine;
-                EXPECT(error <= 1e-4, "%s chunk %zu: %.6f, reference %.6f", domain, chunk, mine, reference);
+                EXPECT(error <= 1e-4, "%s chunk %zu: %.6f, reference %.6f", domain, chunk, mine,
+                       reference);
             }
-            double mean = json_number_value(json_object_get(json_object_get(want, domain), "mean_nll"));
-            EXPECT(fabs(sum / CHUNKS - mean) <= 1e-4, "%s: mean %.6f, reference %.6f", domain, sum / CHUNKS, mean);
+            double mean =
+                json_number_value(json_object_get(json_object_get(want, domain), "mean_nll"));
+            EXPECT(fabs(sum / CHUNKS - mean) <= 1e-4, "%s: mean %.6f, reference %.6f", domain,
+                   sum / CHUNKS, mean);
         }
-        EXPECT(request > 0 && request == n_requests, "%lld chunks were compared of %lld", (long long)request, (long long)n_requests);
+        EXPECT(request > 0 && request == n_requests, "%lld chunks were compared of %lld",
+               (long long)request, (long long)n_requests);
         printf("# largest difference of a chunk's NLL: %.1e\n", worst);
     }
     harness_unload(&h);

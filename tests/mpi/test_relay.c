@@ -1,4 +1,5 @@
-/* test_relay.c - all members of a node get the bytes that one of them read, in order, whoever dawdles; a reader's fault reaches all. */
+/* test_relay.c - all members of a node get the bytes that one of them read, in order, whoever
+ * dawdles; a reader's fault reaches all. */
 /* TEST ranks: 1 2 3 5 8 */
 /* TEST timeout: 60 */
 #include "mpi_test.h"
@@ -26,7 +27,8 @@ static int walk(tt_relay *relay, uint64_t seed)
             if (!place) {
                 break;
             }
-            CHECK(ahead < n_left, "piece %llu ahead of %llu", (unsigned long long)ahead, (unsigned long long)n_left);
+            CHECK(ahead < n_left, "piece %llu ahead of %llu", (unsigned long long)ahead,
+                  (unsigned long long)n_left);
             for (size_t i = 0; i < PIECE; i += 97) {
                 ((unsigned char *)place)[i] = byte_at(p + ahead, i);
             }
@@ -38,7 +40,8 @@ static int walk(tt_relay *relay, uint64_t seed)
             usleep(300);
         }
         for (size_t i = 0; i < PIECE; i += 97) {
-            CHECK(((const unsigned char *)piece)[i] == byte_at(p, i), "piece %llu, byte %zu", (unsigned long long)p, i);
+            CHECK(((const unsigned char *)piece)[i] == byte_at(p, i), "piece %llu, byte %zu",
+                  (unsigned long long)p, i);
         }
         tt_relay_release(relay);
     }
@@ -54,12 +57,14 @@ static void members_share_the_reading(tt_world *world, bool takes_part)
     CHECK(takes_part ? n >= 1 : n == 0, "%d members", n);
     if (takes_part) {
         int n_read = walk(relay, (uint64_t)tt_world_rank(world));
-        CHECK(n_read >= N_PIECES / n && n_read <= N_PIECES / n + 1, "read %d of %d with %d members", n_read, N_PIECES, n);
+        CHECK(n_read >= N_PIECES / n && n_read <= N_PIECES / n + 1, "read %d of %d with %d members",
+              n_read, N_PIECES, n);
     }
     tt_relay_destroy(&relay);
 }
 
-/* What a member meets with pieces until `last`. The reader of FAULTY cannot read; or whoever is `quitter` leaves before it. */
+/* What a member meets with pieces until `last`. The reader of FAULTY cannot read; or whoever is
+ * `quitter` leaves before it. */
 static tt_status walk_until_fault(tt_relay *relay, bool is_read_fault, int quitter)
 {
     tt_status st = TT_OK;
@@ -73,7 +78,8 @@ static tt_status walk_until_fault(tt_relay *relay, bool is_read_fault, int quitt
         st = tt_relay_begin(relay, N_PIECES - p, &ahead, &place);
         while (st == TT_OK && place) {
             bool bad = is_read_fault && p + ahead == FAULTY;
-            tt_relay_publish(relay, bad ? TT_FAIL(TT_ERR_IO, "weights.bin: cannot be read") : TT_OK);
+            tt_relay_publish(relay,
+                             bad ? TT_FAIL(TT_ERR_IO, "weights.bin: cannot be read") : TT_OK);
             st = bad ? TT_ERR_IO : tt_relay_begin(relay, N_PIECES - p, &ahead, &place);
         }
         if (st == TT_OK) {
@@ -92,7 +98,8 @@ static void a_fault_reaches_all(tt_world *world)
     MUST(tt_relay_create(world, true, PIECE, &relay));
     tt_status st = walk_until_fault(relay, true, -1);
     CHECK(st == TT_ERR_IO, "status %d", (int)st);
-    CHECK(strstr(tt_status_message(), "weights.bin: cannot be read") != NULL, "message '%s'", tt_status_message());
+    CHECK(strstr(tt_status_message(), "weights.bin: cannot be read") != NULL, "message '%s'",
+          tt_status_message());
     tt_relay_destroy(&relay);
 }
 
@@ -108,7 +115,8 @@ static void who_leaves_is_heard_of(tt_world *world)
     }
     bool reached = node == tt_world_node(world, test_size - 1);
     CHECK(st == (reached ? TT_ERR_NOMEM : TT_OK), "status %d: %s", (int)st, tt_status_message());
-    CHECK(!reached || strstr(tt_status_message(), "no memory for panels") != NULL, "message '%s'", tt_status_message());
+    CHECK(!reached || strstr(tt_status_message(), "no memory for panels") != NULL, "message '%s'",
+          tt_status_message());
     tt_relay_destroy(&relay);
 }
 

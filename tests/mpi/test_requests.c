@@ -1,5 +1,6 @@
-/* test_requests.c - many requests through few places: each gets the tokens it gets alone, whatever else runs, waits or is cancelled; a pool of
- * KV pages smaller than the batch only makes requests wait; what can never run is refused. */
+/* test_requests.c - many requests through few places: each gets the tokens it gets alone, whatever
+ * else runs, waits or is cancelled; a pool of KV pages smaller than the batch only makes requests
+ * wait; what can never run is refused. */
 #include "harness.h"
 
 enum { N_REQUESTS = 24, MAX_NEW = 40, CONTEXT = 96, POOL_TOKENS = 2 * CONTEXT };
@@ -98,13 +99,17 @@ static void run_one(harness *h, const tt_request *request, int32_t token[MAX_NEW
     memcpy(token, r.token[0], sizeof(r.token[0]));
 }
 
-/* What benchmarks ask for: tokens that nobody drew follow each other, and what is drawn after them is what their text would get; what is made up is
- * the same each time, and hangs on the seed. */
+/* What benchmarks ask for: tokens that nobody drew follow each other, and what is drawn after them
+ * is what their text would get; what is made up is the same each time, and hangs on the seed. */
 static void made_up(harness *h)
 {
     enum { N_PROMPT = 10, N_NEW = 5, DEPTH = 40 };
     int32_t prompt[CONTEXT] = {0}, drawn[MAX_NEW], one[MAX_NEW], again[MAX_NEW];
-    tt_request request = {.prompt = prompt, .n_prompt = N_PROMPT, .max_new = N_NEW, .sampling = {.seed = 77}, .random_tokens = true};
+    tt_request request = {.prompt = prompt,
+                          .n_prompt = N_PROMPT,
+                          .max_new = N_NEW,
+                          .sampling = {.seed = 77},
+                          .random_tokens = true};
     for (int t = 0; t < N_PROMPT + N_NEW; t++) {
         prompt[t] = tt_engine_random_token(77, t, 4096);
         EXPECT(prompt[t] >= 0 && prompt[t] < 4096, "token %d", prompt[t]);
@@ -114,18 +119,26 @@ static void made_up(harness *h)
     request.max_new = 1;
     for (int k = 0; k < N_NEW; k++, request.n_prompt++) {
         run_one(h, &request, one);
-        EXPECT(one[0] == drawn[k], "token %d after random ones is %d, after the same text %d", k, drawn[k], one[0]);
+        EXPECT(one[0] == drawn[k], "token %d after random ones is %d, after the same text %d", k,
+               drawn[k], one[0]);
     }
-    request = (tt_request){.prompt = prompt, .n_prompt = DEPTH + 1, .max_new = N_NEW, .sampling = {.seed = 5}, .n_made = DEPTH};
+    request = (tt_request){.prompt = prompt,
+                           .n_prompt = DEPTH + 1,
+                           .max_new = N_NEW,
+                           .sampling = {.seed = 5},
+                           .n_made = DEPTH};
     run_one(h, &request, drawn);
     run_one(h, &request, again);
-    EXPECT(memcmp(drawn, again, N_NEW * sizeof(int32_t)) == 0, "made-up keys differ from time to time");
+    EXPECT(memcmp(drawn, again, N_NEW * sizeof(int32_t)) == 0,
+           "made-up keys differ from time to time");
     request.sampling.seed = 6;
     run_one(h, &request, again);
-    EXPECT(memcmp(drawn, again, N_NEW * sizeof(int32_t)) != 0, "made-up keys do not hang on the seed");
+    EXPECT(memcmp(drawn, again, N_NEW * sizeof(int32_t)) != 0,
+           "made-up keys do not hang on the seed");
     uint64_t id;
     request.n_made = DEPTH + 1;
-    EXPECT(tt_engine_submit(h->engine, &request, &id) == TT_ERR_ARG, "nothing to compute was taken");
+    EXPECT(tt_engine_submit(h->engine, &request, &id) == TT_ERR_ARG,
+           "nothing to compute was taken");
     request.n_made = -1;
     EXPECT(tt_engine_submit(h->engine, &request, &id) == TT_ERR_ARG, "-1 was taken");
 }
@@ -142,7 +155,8 @@ static void drive(harness *h)
     }
     bool busy = true;
     uint64_t doomed = 0, waiting = 0;
-    for (int i = 0; i < N_REQUESTS; i++) { /* all at once; two of them are cancelled: one runs, one waits */
+    for (int i = 0; i < N_REQUESTS; i++) { /* all at once; two of them are cancelled: one runs,
+                                            * one waits */
         uint64_t id = submit(h, i);
         together.first_id = i == 0 ? id : together.first_id;
         doomed = i == 1 ? id : doomed;
@@ -167,10 +181,12 @@ static void drive(harness *h)
         }
         EXPECT(alone.finish[i] != TT_FINISH_NONE && alone.n[i] > 0, "request %d did not end", i);
         EXPECT(alone.n[i] == together.n[i] && alone.finish[i] == together.finish[i] &&
-                   memcmp(alone.token[i], together.token[i], (size_t)alone.n[i] * sizeof(int32_t)) == 0,
+                   memcmp(alone.token[i], together.token[i],
+                          (size_t)alone.n[i] * sizeof(int32_t)) == 0,
                "request %d differs among others (%d and %d tokens)", i, alone.n[i], together.n[i]);
     }
-    uint64_t id = submit(h, 2); /* all places and pages are back: the last one runs as the first did */
+    uint64_t id = submit(h, 2); /* all places and pages are back: the last one runs as the first
+                                 * did */
     static results again;
     again.first_id = id;
     drain(h, &again);

@@ -1,4 +1,5 @@
-/* test_share.c - what several ranks of a node need is filled by one and read by all, bit for bit; what is theirs alone is not. */
+/* test_share.c - what several ranks of a node need is filled by one and read by all, bit for bit;
+ * what is theirs alone is not. */
 /* TEST ranks: 1 2 3 5 8 */
 /* TEST timeout: 60 */
 #include "mpi_test.h"
@@ -82,7 +83,8 @@ static void what_does_not_fit_is_refused(tt_world *world)
     tt_share_destroy(&share);
 }
 
-/* A rank that is killed between winning a key and saying where the memory lies is named by who waits for it. */
+/* A rank that is killed between winning a key and saying where the memory lies is named by who
+ * waits for it. */
 static void the_one_who_died_is_named(void)
 {
     static const double deadline_s = 2.0;
@@ -94,7 +96,10 @@ static void the_one_who_died_is_named(void)
     tt_hash_pair key = key_of(4);
     test_split(0, test_size, fake);
     memset(fake, 0, sizeof(fake));
-    tt_world_params p = {.progress = TT_PROGRESS_POLLED, .deadline_s = deadline_s, .comm_cpu = -1, .fake_node = fake};
+    tt_world_params p = {.progress = TT_PROGRESS_POLLED,
+                         .deadline_s = deadline_s,
+                         .comm_cpu = -1,
+                         .fake_node = fake};
     MUST(tt_world_create(MPI_COMM_WORLD, &p, &world));
     MUST(tt_share_create(world, true, 1 << 20, 10, &share));
     int dead = test_size - 1;
@@ -117,7 +122,8 @@ static void the_one_who_died_is_named(void)
         tt_status st = tt_share_claim(share, key, 64, &memory, &fill);
         snprintf(name, sizeof(name), "rank %d (", dead);
         CHECK(st == TT_ERR_TIMEOUT, "status %d", (int)st);
-        CHECK(strstr(tt_status_message(), name), "'%s' does not name rank %d", tt_status_message(), dead);
+        CHECK(strstr(tt_status_message(), name), "'%s' does not name rank %d", tt_status_message(),
+              dead);
         CHECK(strstr(tt_status_message(), "shared weights"), "'%s'", tt_status_message());
         CHECK(MPI_Wtime() - begin < 2 * deadline_s, "%g s", MPI_Wtime() - begin);
     }
@@ -132,7 +138,8 @@ int main(int argc, char **argv)
         int fake[TEST_MAX_RANKS];
         tt_world *world = NULL;
         test_split(split, test_size, fake);
-        tt_world_params p = {.progress = TT_PROGRESS_POLLED, .deadline_s = 30, .comm_cpu = -1, .fake_node = fake};
+        tt_world_params p = {
+            .progress = TT_PROGRESS_POLLED, .deadline_s = 30, .comm_cpu = -1, .fake_node = fake};
         MUST(tt_world_create(MPI_COMM_WORLD, &p, &world));
         everybody_reads_what_one_filled(world, true);
         everybody_reads_what_one_filled(world, test_rank % 2 == 0);

@@ -1,4 +1,5 @@
-/* test_steady.c - after warm-up the step path allocates nothing and takes no blocking lock. Needs a debug build, which counts both (77 elsewhere). */
+/* test_steady.c - after warm-up the step path allocates nothing and takes no blocking lock. Needs a
+ * debug build, which counts both (77 elsewhere). */
 #include "harness.h"
 
 enum { WARM_UP = 40, MEASURED = 60, N_REQUESTS = 3 };
@@ -31,8 +32,9 @@ int main(void)
     params.dp = h.size >= 2 ? 2 : 1;
     params.tp = h.size >= 4 ? 2 : 1;
     harness_load(&h, "models/tiny-moe", params, 2);
-    /* All ranks count over the same steps: rank 0 admits everything at first and then only steps; the others stop counting when it stops
-     * them, so their sums include the end of follow, which is on the step path too. */
+    /* All ranks count over the same steps: rank 0 admits everything at first and then only steps;
+     * the others stop counting when it stops them, so their sums include the end of follow, which
+     * is on the step path too. */
     counts before = {0, 0}, after;
     if (h.rank == 0) {
         for (int i = 0; i < N_REQUESTS; i++) {

@@ -1,4 +1,5 @@
-/* test_world.c - who is where, agreement, small collectives, bulk transfer, votes, the launch check. */
+/* test_world.c - who is where, agreement, small collectives, bulk transfer, votes, the launch
+ * check. */
 /* TEST ranks: 1 2 3 4 5 8 */
 /* TEST timeout: 60 */
 #include "mpi_test.h"

@@ -1,5 +1,6 @@
-/* attention_reference.c - what a layer computes, in double precision and by the formulas as written: every score before any sum, latent attention in
- * its plain form, the recurrence without parts. One sequence, no cache. */
+/* attention_reference.c - what a layer computes, in double precision and by the formulas as
+ * written: every score before any sum, latent attention in its plain form, the recurrence without
+ * parts. One sequence, no cache. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,13 +19,16 @@ static double *take(int64_t n)
 }
 
 /* y[rows] = w x (+ bias), w being rows [row, row + rows) of a role's tensor. */
-static void product(const tt_model *model, tt_role role, tt_role bias, int64_t layer, int64_t row, int64_t rows, const double *x, double *y)
+static void product(const tt_model *model, tt_role role, tt_role bias, int64_t layer, int64_t row,
+                    int64_t rows, const double *x, double *y)
 {
     int64_t all, cols;
     assert_true(model_shape(model, role, layer, &all, &cols));
     const float *w = model->weight[role][layer] + row * cols;
     for (int64_t i = 0; i < rows; i++) {
-        y[i] = bias < TT_ROLE_COUNT && model->weight[bias][layer] ? (double)model->weight[bias][layer][row + i] : 0.0;
+        y[i] = bias < TT_ROLE_COUNT && model->weight[bias][layer]
+                   ? (double)model->weight[bias][layer][row + i]
+                   : 0.0;
         for (int64_t k = 0; k < cols; k++) {
             y[i] += (double)w[i * cols + k] * x[k];
         }
@@ -48,9 +52,11 @@ static void rotate(const tt_arch *a, int64_t T, double *x, int64_t position)
     const tt_rope *rope = &a->rope;
     bool is_long = rope->long_inv_freq && T > rope->long_from;
     for (int64_t i = 0; i < rope->dim / 2; i++) {
-        double angle = (double)((float)position * (is_long ? rope->long_inv_freq[i] : rope->inv_freq[i]));
+        double angle =
+            (double)((float)position * (is_long ? rope->long_inv_freq[i] : rope->inv_freq[i]));
         double factor = (double)(is_long ? rope->long_attention_factor : rope->attention_factor);
-        double *p = rope->interleaved ? x + 2 * i : x + i, *q = rope->interleaved ? x + 2 * i + 1 : x + i + rope->dim / 2;
+        double *p = rope->interleaved ? x + 2 * i : x + i,
+               *q = rope->interleaved ? x + 2 * i + 1 : x + i + rope->dim / 2;
         double u = *p, v = *q, c = cos(angle) * factor, s = sin(angle) * factor;
         *p = u * c - v * s;
         *q = v * c + u * s;
@@ -63,9 +69,11 @@ static bool is_visible(const tt_layer *layer, int64_t query, int64_t key)
            (layer->chunk == 0 || query / layer->chunk == key / layer->chunk);
 }
 
-/* out[Dv] = softmax(q . k * scale, sink) v over what row t sees; keys and values of one head, row j at k + j*k_row. */
-static void attend(const tt_arch *a, const tt_layer *layer, int64_t t, const double *q, const double *k, int64_t k_row, int64_t Dk,
-                   const double *v, int64_t v_row, int64_t Dv, const float *sink, double *out)
+/* out[Dv] = softmax(q . k * scale, sink) v over what row t sees; keys and values of one head, row j
+ * at k + j*k_row. */
+static void attend(const tt_arch *a, const tt_layer *layer, int64_t t, const double *q,
+                   const double *k, int64_t k_row, int64_t Dk, const double *v, int64_t v_row,
+                   int64_t Dv, const float *sink, double *out)
 {
     double *p = take(t + 1), max = sink ? (double)*sink : -INFINITY;
     for (int64_t j = 0; j <= t; j++) {
@@ -92,13 +100,15 @@ static void attend(const tt_arch *a, const tt_layer *layer, int64_t t, const dou
 
 /* ---- grouped-query ---- */
 
-static void prepare(const tt_model *model, int64_t l, int64_t T, double *x, int64_t n_heads, const float *w, int64_t position)
+static void prepare(const tt_model *model, int64_t l, int64_t T, double *x, int64_t n_heads,
+                    const float *w, int64_t position)
 {
     const tt_arch *a = &model->arch;
     bool whole = a->qk_norm == TT_QK_NORM_WHOLE;
     for (int step = 0; step < 2; step++) {
         bool is_norm = (step == 1) == a->qk_norm_after_rope;
-        int64_t n = is_norm && whole ? 1 : n_heads, width = is_norm && whole ? n_heads * a->D : a->D;
+        int64_t n = is_norm && whole ? 1 : n_heads,
+                width = is_norm && whole ? n_heads * a->D : a->D;
         for (int64_t h = 0; h < n; h++) {
             if (is_norm && a->qk_norm != TT_QK_NORM_NONE && a->layer[l].qk_norm) {
                 normalise(x + h * width, width, w, (double)a->norm_eps);
@@ -121,12 +131,14 @@ static void gqa(const tt_model *model, int64_t l, int64_t T, const double *x, do
         prepare(model, l, T, q + t * Q, a->Nq, model->weight[TT_ROLE_Q_NORM][l], t);
         prepare(model, l, T, k + t * K, a->Nkv, model->weight[TT_ROLE_K_NORM][l], t);
         for (int64_t i = 0; a->layer[l].scale_queries && i < Q; i++) {
-            q[t * Q + i] *= 1.0 + (double)a->query_scale * log(1.0 + floor((double)(t + 1) / (double)a->query_floor));
+            q[t * Q + i] *= 1.0 + (double)a->query_scale *
+                                      log(1.0 + floor((double)(t + 1) / (double)a->query_floor));
         }
         for (int64_t h = 0; h < a->Nq; h++) {
             int64_t kv = h / (a->Nq / a->Nkv);
             const float *sink = a->sinks ? model->weight[TT_ROLE_SINKS][l] + h : NULL;
-            attend(a, &a->layer[l], t, q + t * Q + h * D, k + kv * D, K, D, v + kv * D, K, D, sink, heads + t * Q + h * D);
+            attend(a, &a->layer[l], t, q + t * Q + h * D, k + kv * D, K, D, v + kv * D, K, D, sink,
+                   heads + t * Q + h * D);
         }
         if (a->attention_gate) {
             product(model, TT_ROLE_Q_GATE, TT_ROLE_COUNT, l, 0, Q, x + t * a->H, gate);
@@ -146,8 +158,10 @@ static void gqa(const tt_model *model, int64_t l, int64_t T, const double *x, do
 static void mla(const tt_model *model, int64_t l, int64_t T, const double *x, double *heads)
 {
     const tt_arch *a = &model->arch;
-    int64_t r = a->kv_rank, dn = a->nope_dim, dr = a->rope_dim, dv = a->v_dim, head = dn + dr, K = a->Nq * head, V = a->Nq * dv;
-    double *k = take(T * K), *v = take(T * V), *q = take(K), *low = take(a->q_rank), *latent = take(r + dr);
+    int64_t r = a->kv_rank, dn = a->nope_dim, dr = a->rope_dim, dv = a->v_dim, head = dn + dr,
+            K = a->Nq * head, V = a->Nq * dv;
+    double *k = take(T * K), *v = take(T * V), *q = take(K), *low = take(a->q_rank),
+           *latent = take(r + dr);
     const float *wk = model->weight[TT_ROLE_MLA_K][l];
     for (int64_t t = 0; t < T; t++) {
         product(model, TT_ROLE_KV_A, TT_ROLE_COUNT, l, 0, r + dr, x + t * a->H, latent);
@@ -158,7 +172,8 @@ static void mla(const tt_model *model, int64_t l, int64_t T, const double *x, do
             memcpy(key + dn, latent + r, (size_t)dr * sizeof(double));
             if (!model->arch.mla_split) {
                 product(model, TT_ROLE_KV_B, TT_ROLE_COUNT, l, h * (dn + dv), dn, latent, key);
-                product(model, TT_ROLE_KV_B, TT_ROLE_COUNT, l, h * (dn + dv) + dn, dv, latent, v + t * V + h * dv);
+                product(model, TT_ROLE_KV_B, TT_ROLE_COUNT, l, h * (dn + dv) + dn, dv, latent,
+                        v + t * V + h * dv);
                 continue;
             }
             product(model, TT_ROLE_MLA_V, TT_ROLE_COUNT, l, h * dv, dv, latent, v + t * V + h * dv);
@@ -178,7 +193,8 @@ static void mla(const tt_model *model, int64_t l, int64_t T, const double *x, do
         }
         for (int64_t h = 0; h < a->Nq; h++) {
             rotate(a, T, q + h * head + dn, t);
-            attend(a, &a->layer[l], t, q + h * head, k + h * head, K, head, v + h * dv, V, dv, NULL, heads + t * V + h * dv);
+            attend(a, &a->layer[l], t, q + h * head, k + h * head, K, head, v + h * dv, V, dv, NULL,
+                   heads + t * V + h * dv);
         }
     }
     free(k);
@@ -190,8 +206,10 @@ static void mla(const tt_model *model, int64_t l, int64_t T, const double *x, do
 
 /* ---- gated delta net ---- */
 
-/* One token of one value head: q[Dk] and k[Dk] of unit length (q then shortened), v[Dv]; S[Dk][Dv] moves on. */
-static void delta_step(const tt_delta *d, const double *q, const double *k, const double *v, double decay, double beta, double *S, double *out)
+/* One token of one value head: q[Dk] and k[Dk] of unit length (q then shortened), v[Dv]; S[Dk][Dv]
+ * moves on. */
+static void delta_step(const tt_delta *d, const double *q, const double *k, const double *v,
+                       double decay, double beta, double *S, double *out)
 {
     for (int64_t j = 0; j < d->Dv; j++) {
         double seen = 0.0;
@@ -222,8 +240,10 @@ static void delta(const tt_model *model, int64_t l, int64_t T, const double *x, 
 {
     const tt_arch *a = &model->arch;
     const tt_delta *d = &a->delta;
-    int64_t keys = d->Nk * d->Dk, values = d->Nv * d->Dv, W = 2 * keys + values, state = d->Dk * d->Dv;
-    double *raw = take(T * W), *mixed = take(W), *z = take(values), *b = take(d->Nv), *g = take(d->Nv), *S = take(d->Nv * state);
+    int64_t keys = d->Nk * d->Dk, values = d->Nv * d->Dv, W = 2 * keys + values,
+            state = d->Dk * d->Dv;
+    double *raw = take(T * W), *mixed = take(W), *z = take(values), *b = take(d->Nv),
+           *g = take(d->Nv), *S = take(d->Nv * state);
     for (int64_t t = 0; t < T; t++) {
         const double *row = x + t * a->H;
         product(model, TT_ROLE_DELTA_QKV, TT_ROLE_COUNT, l, 0, W, row, raw + t * W);
@@ -234,7 +254,9 @@ static void delta(const tt_model *model, int64_t l, int64_t T, const double *x, 
             double sum = 0.0;
             for (int64_t j = 0; j < d->conv; j++) {
                 int64_t from = t - (d->conv - 1) + j;
-                sum += from >= 0 ? (double)model->weight[TT_ROLE_DELTA_CONV][l][c * d->conv + j] * raw[from * W + c] : 0.0;
+                sum += from >= 0 ? (double)model->weight[TT_ROLE_DELTA_CONV][l][c * d->conv + j] *
+                                       raw[from * W + c]
+                                 : 0.0;
             }
             mixed[c] = sum / (1.0 + exp(-sum));
         }
@@ -247,8 +269,9 @@ static void delta(const tt_model *model, int64_t l, int64_t T, const double *x, 
             double *out = heads + t * values + h * d->Dv;
             double steps = log1p(exp(g[h] + (double)model->weight[TT_ROLE_DELTA_DECAY_BIAS][l][h]));
             double decay = exp(-(double)model->weight[TT_ROLE_DELTA_DECAY_RATE][l][h] * steps);
-            delta_step(d, mixed + key * d->Dk, mixed + keys + key * d->Dk, mixed + 2 * keys + h * d->Dv, decay, 1.0 / (1.0 + exp(-b[h])),
-                       S + h * state, out);
+            delta_step(d, mixed + key * d->Dk, mixed + keys + key * d->Dk,
+                       mixed + 2 * keys + h * d->Dv, decay, 1.0 / (1.0 + exp(-b[h])), S + h * state,
+                       out);
             normalise(out, d->Dv, model->weight[TT_ROLE_DELTA_NORM][l], (double)a->norm_eps);
             for (int64_t i = 0; i < d->Dv; i++) {
                 double zi = z[h * d->Dv + i];
@@ -267,7 +290,8 @@ static void delta(const tt_model *model, int64_t l, int64_t T, const double *x, 
 void reference_run(const tt_model *model, int64_t layer, int64_t T, const float *x, double *y)
 {
     const tt_arch *a = &model->arch;
-    bool is_delta = a->layer[layer].mixer == TT_MIXER_DELTA, is_mla = a->attention == TT_ATTENTION_MLA;
+    bool is_delta = a->layer[layer].mixer == TT_MIXER_DELTA,
+         is_mla = a->attention == TT_ATTENTION_MLA;
     int64_t width = is_delta ? a->delta.Nv * a->delta.Dv : a->Nq * (is_mla ? a->v_dim : a->D);
     double *rows = take(T * a->H), *heads = take(T * width);
     for (int64_t i = 0; i < T * a->H; i++) {
@@ -281,8 +305,9 @@ void reference_run(const tt_model *model, int64_t layer, int64_t T, const float 
         gqa(model, layer, T, rows, heads);
     }
     for (int64_t t = 0; t < T; t++) {
-        product(model, is_delta ? TT_ROLE_DELTA_OUT : TT_ROLE_O, is_delta ? TT_ROLE_COUNT : TT_ROLE_O_BIAS, layer, 0, a->H,
-                heads + t * width, y + t * a->H);
+        product(model, is_delta ? TT_ROLE_DELTA_OUT : TT_ROLE_O,
+                is_delta ? TT_ROLE_COUNT : TT_ROLE_O_BIAS, layer, 0, a->H, heads + t * width,
+                y + t * a->H);
     }
     free(rows);
     free(heads);

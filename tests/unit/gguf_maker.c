@@ -53,7 +53,11 @@ void gguf_put_int(gguf_maker *m, const char *name, tti_gguf_type type, int64_t v
 {
     bool is_wide = type == TTI_GGUF_U64 || type == TTI_GGUF_I64;
     begin_key(m, name, type);
-    append_le(&m->keys, (uint64_t)value, is_wide ? 8 : type == TTI_GGUF_U32 || type == TTI_GGUF_I32 ? 4 : type == TTI_GGUF_U16 || type == TTI_GGUF_I16 ? 2 : 1);
+    append_le(&m->keys, (uint64_t)value,
+              is_wide                                        ? 8
+              : type == TTI_GGUF_U32 || type == TTI_GGUF_I32 ? 4
+              : type == TTI_GGUF_U16 || type == TTI_GGUF_I16 ? 2
+                                                             : 1);
 }
 
 void gguf_put_real(gguf_maker *m, const char *name, float value)
@@ -86,7 +90,8 @@ void gguf_put_key(gguf_maker *m, const tti_gguf_key *key)
     m->n_keys++;
 }
 
-void gguf_put_tensor(gguf_maker *m, const char *name, int n_dims, const int64_t *dim, uint32_t type, const void *bytes, size_t n)
+void gguf_put_tensor(gguf_maker *m, const char *name, int n_dims, const int64_t *dim, uint32_t type,
+                     const void *bytes, size_t n)
 {
     append_string(&m->tensors, name, strlen(name));
     append_le(&m->tensors, (uint64_t)n_dims, 4);
@@ -171,7 +176,8 @@ void gguf_copy(gguf_maker *m, const gguf_source *s, const char *const *but)
     for (size_t i = 0; i < s->gguf.n_tensors; i++) {
         const tti_gguf_tensor *t = &s->gguf.tensor[i];
         if (!is_one_of(gguf_name(t->name), but)) {
-            gguf_put_tensor(m, gguf_name(t->name), t->n_dims, t->dim, t->type->id, s->bytes + t->offset, t->bytes);
+            gguf_put_tensor(m, gguf_name(t->name), t->n_dims, t->dim, t->type->id,
+                            s->bytes + t->offset, t->bytes);
         }
     }
 }
@@ -183,7 +189,8 @@ tt_model *gguf_open(gguf_maker *m, const fixture *f)
     return open_model(fixture_path(f, "m.gguf"));
 }
 
-void gguf_expect_refused(gguf_maker *m, const fixture *f, tt_status want, const char *a, const char *b)
+void gguf_expect_refused(gguf_maker *m, const fixture *f, tt_status want, const char *a,
+                         const char *b)
 {
     tt_model *model = NULL;
     gguf_save(m, f, "m.gguf");

@@ -23,7 +23,8 @@ tt_model *open_model(const char *path)
 void expect_message(tt_status st, tt_status want, const char *a, const char *b)
 {
     if (st != want || !strstr(tt_status_message(), a) || !strstr(tt_status_message(), b)) {
-        fail_msg("%s instead of %s, or not '%s' and '%s': %s", tt_status_name(st), tt_status_name(want), a, b, tt_status_message());
+        fail_msg("%s instead of %s, or not '%s' and '%s': %s", tt_status_name(st),
+                 tt_status_name(want), a, b, tt_status_message());
     }
 }
 
@@ -42,10 +43,12 @@ int64_t unpermuted(int64_t r, int64_t D)
     return r - i + (i < D / 2 ? 2 * i : 2 * (i - D / 2) + 1);
 }
 
-static void compare_tensor(const char *name, const tt_model *a, const tt_model *b, tt_role role, int64_t layer, int64_t expert)
+static void compare_tensor(const char *name, const tt_model *a, const tt_model *b, tt_role role,
+                           int64_t layer, int64_t expert)
 {
     const tt_arch *arch = tt_model_arch(a);
-    tt_tensor ta = tt_model_tensor(a, role, layer, expert), tb = tt_model_tensor(b, role, layer, expert);
+    tt_tensor ta = tt_model_tensor(a, role, layer, expert),
+              tb = tt_model_tensor(b, role, layer, expert);
     if (!ta.name && !tb.name) {
         return;
     }
@@ -53,7 +56,8 @@ static void compare_tensor(const char *name, const tt_model *a, const tt_model *
         fail_msg("%s: role %d of layer %d differs in shape", name, (int)role, (int)layer);
     }
     bool permuted = arch->rope.interleaved != tt_model_arch(b)->rope.interleaved &&
-                    (role == TT_ROLE_Q || role == TT_ROLE_K || role == TT_ROLE_Q_BIAS || role == TT_ROLE_K_BIAS);
+                    (role == TT_ROLE_Q || role == TT_ROLE_K || role == TT_ROLE_Q_BIAS ||
+                     role == TT_ROLE_K_BIAS);
     float *xa = numbers(a, &ta), *xb = numbers(b, &tb);
     bool is_zero = true;
     for (int64_t r = 0; r < ta.rows; r++) {
@@ -62,15 +66,18 @@ static void compare_tensor(const char *name, const tt_model *a, const tt_model *
             float va = xa[r * ta.cols + c], vb = xb[rb * ta.cols + c];
             is_zero = is_zero && va == 0.0f;
             /* exp in another place and other code: a rounding or two */
-            bool equal = role == TT_ROLE_DELTA_DECAY_RATE ? fabsf(va - vb) <= 1e-6f * fabsf(va) : va == vb;
+            bool equal =
+                role == TT_ROLE_DELTA_DECAY_RATE ? fabsf(va - vb) <= 1e-6f * fabsf(va) : va == vb;
             if (!equal) {
-                fail_msg("%s: role %d, layer %d, expert %d, [%d][%d]: %.9g and %.9g", name, (int)role, (int)layer, (int)expert, (int)r,
-                         (int)c, (double)va, (double)vb);
+                fail_msg("%s: role %d, layer %d, expert %d, [%d][%d]: %.9g and %.9g", name,
+                         (int)role, (int)layer, (int)expert, (int)r, (int)c, (double)va,
+                         (double)vb);
             }
         }
     }
     if (is_zero) {
-        fail_msg("%s: role %d of layer %d is all zero, which compares nothing", name, (int)role, (int)layer);
+        fail_msg("%s: role %d of layer %d is all zero, which compares nothing", name, (int)role,
+                 (int)layer);
     }
     free(xa);
     free(xb);
@@ -81,16 +88,19 @@ static void compare_latent(const tt_model *whole, const tt_model *split, int64_t
 {
     const tt_arch *a = tt_model_arch(whole);
     tt_tensor kv = tt_model_tensor(whole, TT_ROLE_KV_B, layer, 0);
-    tt_tensor k = tt_model_tensor(split, TT_ROLE_MLA_K, layer, 0), v = tt_model_tensor(split, TT_ROLE_MLA_V, layer, 0);
+    tt_tensor k = tt_model_tensor(split, TT_ROLE_MLA_K, layer, 0),
+              v = tt_model_tensor(split, TT_ROLE_MLA_V, layer, 0);
     assert_true(kv.name && k.name && v.name);
     float *x = numbers(whole, &kv), *xk = numbers(split, &k), *xv = numbers(split, &v);
     for (int64_t h = 0; h < a->Nq; h++) {
         for (int64_t r = 0; r < a->kv_rank; r++) {
             for (int64_t d = 0; d < a->nope_dim; d++) {
-                assert_true(x[(h * (a->nope_dim + a->v_dim) + d) * a->kv_rank + r] == xk[(h * a->kv_rank + r) * a->nope_dim + d]);
+                assert_true(x[(h * (a->nope_dim + a->v_dim) + d) * a->kv_rank + r] ==
+                            xk[(h * a->kv_rank + r) * a->nope_dim + d]);
             }
             for (int64_t d = 0; d < a->v_dim; d++) {
-                assert_true(x[(h * (a->nope_dim + a->v_dim) + a->nope_dim + d) * a->kv_rank + r] == xv[(h * a->v_dim + d) * a->kv_rank + r]);
+                assert_true(x[(h * (a->nope_dim + a->v_dim) + a->nope_dim + d) * a->kv_rank + r] ==
+                            xv[(h * a->v_dim + d) * a->kv_rank + r]);
             }
         }
     }
@@ -114,26 +124,30 @@ static void compare_arch(const char *name, const tt_arch *a, const tt_arch *b)
     assert_int_equal(a->n_mtp, b->n_mtp);
     compare_frequencies(name, a->rope.dim / 2, a->rope.inv_freq, b->rope.inv_freq);
     /* No table for long contexts is one that says the same. */
-    compare_frequencies(name, a->rope.dim / 2, a->rope.long_inv_freq ? a->rope.long_inv_freq : a->rope.inv_freq,
+    compare_frequencies(name, a->rope.dim / 2,
+                        a->rope.long_inv_freq ? a->rope.long_inv_freq : a->rope.inv_freq,
                         b->rope.long_inv_freq ? b->rope.long_inv_freq : b->rope.inv_freq);
-    if (a->rope.long_inv_freq && (a->rope.long_from != b->rope.long_from || a->rope.long_attention_factor != b->rope.long_attention_factor)) {
+    if (a->rope.long_inv_freq && (a->rope.long_from != b->rope.long_from ||
+                                  a->rope.long_attention_factor != b->rope.long_attention_factor)) {
         fail_msg("%s: long contexts begin elsewhere or are scaled otherwise", name);
     }
     for (int64_t i = 0; i < a->L + a->n_mtp; i++) {
         const tt_layer *x = &a->layer[i], *y = &b->layer[i];
-        if (x->is_moe != y->is_moe || x->mixer != y->mixer || x->rope != y->rope || x->qk_norm != y->qk_norm ||
-            x->scale_queries != y->scale_queries || x->window != y->window || x->chunk != y->chunk) {
+        if (x->is_moe != y->is_moe || x->mixer != y->mixer || x->rope != y->rope ||
+            x->qk_norm != y->qk_norm || x->scale_queries != y->scale_queries ||
+            x->window != y->window || x->chunk != y->chunk) {
             fail_msg("%s: layer %d differs", name, (int)i);
         }
     }
-#define SAME(field)                                                                                                            \
-    if (a->field != b->field) {                                                                                                \
-        fail_msg("%s: " #field ": %g and %g", name, (double)a->field, (double)b->field);                                       \
+#define SAME(field)                                                                                \
+    if (a->field != b->field) {                                                                    \
+        fail_msg("%s: " #field ": %g and %g", name, (double)a->field, (double)b->field);           \
     }
-#define CLOSE(field)                                                                                                           \
-    if (!(fabsf(a->field - b->field) <= 1e-6f * fabsf(a->field))) {                                                           \
-        fail_msg("%s: " #field ": %.9g and %.9g", name, (double)a->field, (double)b->field);                                   \
+#define CLOSE(field)                                                                               \
+    if (!(fabsf(a->field - b->field) <= 1e-6f * fabsf(a->field))) {                                \
+        fail_msg("%s: " #field ": %.9g and %.9g", name, (double)a->field, (double)b->field);       \
     }
+    /* clang-format off */
     SAME(L) SAME(H) SAME(V) SAME(context) SAME(norm) SAME(norm_place) SAME(norm_eps) SAME(tied_embeddings) SAME(head_bias)
     SAME(attention) SAME(Nq) SAME(Nkv) SAME(D) SAME(qk_norm) SAME(qk_norm_after_rope) SAME(qk_norm_weightless) SAME(qkv_bias) SAME(o_bias)
     SAME(sinks) SAME(attention_gate) SAME(q_rank) SAME(kv_rank) SAME(nope_dim) SAME(rope_dim) SAME(v_dim) SAME(rope.dim)
@@ -142,6 +156,7 @@ static void compare_arch(const char *name, const tt_arch *a, const tt_arch *b)
     SAME(router.n_groups_kept) SAME(router.normalise) SAME(router.logit_bias) SAME(router.weight_on_input) SAME(clip_qkv)
     CLOSE(embedding_scale) CLOSE(residual_scale) CLOSE(logit_divisor) CLOSE(query_scale) CLOSE(query_floor) CLOSE(softmax_scale)
     CLOSE(rope.attention_factor) CLOSE(router.scale) CLOSE(router.jitter) CLOSE(activation_limit) CLOSE(activation_alpha)
+    /* clang-format on */
 #undef SAME
 #undef CLOSE
 }

@@ -1,5 +1,6 @@
-/* model_compare.h - two checkpoints of one model: the same tt_arch, and the same numbers in every role of every layer and expert,
- * however each of them stores it. All functions fail the running test. */
+/* model_compare.h - two checkpoints of one model: the same tt_arch, and the same numbers in every
+ * role of every layer and expert, however each of them stores it. All functions fail the running
+ * test. */
 #ifndef MODEL_COMPARE_H
 #define MODEL_COMPARE_H
 #include <stdint.h>
@@ -11,9 +12,11 @@ tt_model *open_model(const char *path);
 void expect_message(tt_status st, tt_status want, const char *a, const char *b);
 /* All numbers of a tensor, rows * cols; free() them. */
 float *numbers(const tt_model *model, const tt_tensor *tensor);
-/* Where row r of heads of width D lies in a file whose heads have the pairs (i, i + D/2) as neighbours. */
+/* Where row r of heads of width D lies in a file whose heads have the pairs (i, i + D/2) as
+ * neighbours. */
 int64_t unpermuted(int64_t r, int64_t D);
-/* Rotary pairs may be neighbours in b, and latent attention may be split in b. A tensor that is all zero fails: it compares nothing. */
+/* Rotary pairs may be neighbours in b, and latent attention may be split in b. A tensor that is all
+ * zero fails: it compares nothing. */
 void compare_models(const char *name, const tt_model *a, const tt_model *b);
 
 #endif

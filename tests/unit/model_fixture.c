@@ -140,7 +140,8 @@ static size_t dtype_bytes(const char *dtype)
     static const struct {
         const char *name;
         size_t bytes;
-    } known[] = {{"F64", 8}, {"F32", 4}, {"BF16", 2}, {"F16", 2}, {"I64", 8}, {"I32", 4}, {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"I8", 1}, {"U8", 1}};
+    } known[] = {{"F64", 8}, {"F32", 4},     {"BF16", 2},    {"F16", 2}, {"I64", 8},
+                 {"I32", 4}, {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"I8", 1},  {"U8", 1}};
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
         if (strcmp(known[i].name, dtype) == 0) {
             return known[i].bytes;

@@ -74,11 +74,13 @@ void plan_model_large(tt_model *model)
 
 ttk_format tt_load_format(tt_weight_format weights, const tt_tensor *tensor)
 {
-    bool half = weights == TT_WEIGHTS_BF16 || (weights == TT_WEIGHTS_AUTO && tensor->format.code == TTK_BF16);
+    bool half = weights == TT_WEIGHTS_BF16 ||
+                (weights == TT_WEIGHTS_AUTO && tensor->format.code == TTK_BF16);
     return (ttk_format){.code = half ? TTK_BF16 : TTK_F32};
 }
 
-ttk_format tt_load_format_transposed(tt_weight_format weights, const tt_tensor *tensor, int64_t row, int64_t n_rows)
+ttk_format tt_load_format_transposed(tt_weight_format weights, const tt_tensor *tensor, int64_t row,
+                                     int64_t n_rows)
 {
     (void)row;
     (void)n_rows;

@@ -1,5 +1,6 @@
-/* test_attention.c - every variant of attention and the gated delta net against brute force in double precision; and the same bits for every number of
- * TP ranks, threads, rows in a step, and batch mates. */
+/* test_attention.c - every variant of attention and the gated delta net against brute force in
+ * double precision; and the same bits for every number of TP ranks, threads, rows in a step, and
+ * batch mates. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -28,9 +29,20 @@ static float *frequencies(int64_t dim, float theta)
 static void gqa_model(tt_model *model)
 {
     memset(model, 0, sizeof(*model));
-    model->arch = (tt_arch){.name = "test", .L = 2, .H = H, .V = 32, .context = 4096, .norm_eps = 1e-5f, .attention = TT_ATTENTION_GQA,
-                            .Nq = 6, .Nkv = 3, .D = 20, .F_dense = 32, .softmax_scale = 0.3f,
-                            .rope = {.dim = 20, .attention_factor = 1.0f, .inv_freq = frequencies(20, 100.0f)}};
+    model->arch = (tt_arch){
+        .name = "test",
+        .L = 2,
+        .H = H,
+        .V = 32,
+        .context = 4096,
+        .norm_eps = 1e-5f,
+        .attention = TT_ATTENTION_GQA,
+        .Nq = 6,
+        .Nkv = 3,
+        .D = 20,
+        .F_dense = 32,
+        .softmax_scale = 0.3f,
+        .rope = {.dim = 20, .attention_factor = 1.0f, .inv_freq = frequencies(20, 100.0f)}};
     for (int l = 0; l < MODEL_MAX_LAYERS; l++) {
         model->layer[l] = (tt_layer){.rope = true, .qk_norm = true};
     }
@@ -84,17 +96,20 @@ typedef struct plan {
     tt_kv_format kv;
     double bound; /* of the error, in sizes of y */
 } plan;
-/* float has 6e-8; sums of 40 and 120 products in a row, and scores of a few units in an exponential. A bf16 has 4e-3, a number in int8 4e-3 of the
- * largest; the first rows see few keys, so nothing averages out there, and y is ten times its usual size. */
+/* float has 6e-8; sums of 40 and 120 products in a row, and scores of a few units in an
+ * exponential. A bf16 has 4e-3, a number in int8 4e-3 of the largest; the first rows see few keys,
+ * so nothing averages out there, and y is ten times its usual size. */
 static const double bound_of[TT_KV_COUNT] = {2e-5, 0.06, 0.1};
 
-/* Fills the model's weights, holds both layers against the reference and all ways to run them against one. Frees the model. */
+/* Fills the model's weights, holds both layers against the reference and all ways to run them
+ * against one. Frees the model. */
 static void check_ways(tt_model *model, const char *what, const plan *p)
 {
     int64_t T = p->length[0];
     size_t bytes = (size_t)(T * H) * sizeof(float);
     model_fill(model, 1);
-    float *x = random_rows(MODEL_MAX_SEQUENCES * T * H), *first = malloc(bytes), *y = malloc(MODEL_MAX_SEQUENCES * bytes);
+    float *x = random_rows(MODEL_MAX_SEQUENCES * T * H), *first = malloc(bytes),
+          *y = malloc(MODEL_MAX_SEQUENCES * bytes);
     double *want = malloc((size_t)(T * H) * sizeof(*want));
     assert_true(first && y && want);
     for (int64_t l = 0; l < model->arch.L; l++) {
@@ -102,7 +117,8 @@ static void check_ways(tt_model *model, const char *what, const plan *p)
         double worst = 0.0, size = 0.0;
         for (size_t w = 0; w < p->n_ways; w++) {
             const way *how = &p->ways[w];
-            run_params params = {how->tp, how->n_threads, how->chunk, p->context, how->n_sequences, p->length, p->kv};
+            run_params params = {how->tp,          how->n_threads, how->chunk, p->context,
+                                 how->n_sequences, p->length,      p->kv};
             model_run(model, &params, l, x, y);
             if (w == 0) {
                 memcpy(first, y, bytes);
@@ -116,7 +132,8 @@ static void check_ways(tt_model *model, const char *what, const plan *p)
             worst = error > worst || isnan(error) ? error : worst;
             size += want[i] * want[i] / (double)(T * H);
         }
-        printf("# %s, layer %d: largest error %.1e of %.3f\n", what, (int)l, worst / sqrt(size), sqrt(size));
+        printf("# %s, layer %d: largest error %.1e of %.3f\n", what, (int)l, worst / sqrt(size),
+               sqrt(size));
         assert_true(worst < p->bound * sqrt(size));
     }
     free(x);
@@ -128,17 +145,23 @@ static void check_ways(tt_model *model, const char *what, const plan *p)
 
 static void check(tt_model *model, const char *what)
 {
-    static const way ways[] = {{1, 1, LONGEST, 1}, {1, 2, 1, 1}, {1, 1, 7, 3}, {1, 1, 64, 3}, {2, 1, 7, 3}, {3, 1, 64, 3}, {4, 2, 13, 3}, {6, 1, 64, 2}};
-    const plan p = {ways, sizeof(ways) / sizeof(ways[0]), CONTEXT, {LONGEST, 37, 3}, TT_KV_F32, bound_of[TT_KV_F32]};
+    static const way ways[] = {{1, 1, LONGEST, 1}, {1, 2, 1, 1},  {1, 1, 7, 3},  {1, 1, 64, 3},
+                               {2, 1, 7, 3},       {3, 1, 64, 3}, {4, 2, 13, 3}, {6, 1, 64, 2}};
+    const plan p = {ways,      sizeof(ways) / sizeof(ways[0]),
+                    CONTEXT,   {LONGEST, 37, 3},
+                    TT_KV_F32, bound_of[TT_KV_F32]};
     check_ways(model, what, &p);
 }
 
-/* Contexts of many blocks, in steps that cut them into tiles and runs in many ways; the buffer of parts is small, so that some take several waves. */
+/* Contexts of many blocks, in steps that cut them into tiles and runs in many ways; the buffer of
+ * parts is small, so that some take several waves. */
 static void check_long(tt_model *model, const char *what, tt_kv_format kv)
 {
     enum { LONG = 600, LONG_CONTEXT = 608 };
-    static const way ways[] = {{1, 1, LONG, 1}, {1, 3, 3, 1}, {1, 4, 70, 2}, {1, 2, 256, 3}, {3, 2, 33, 1}, {4, 3, 5, 3}};
-    const plan p = {ways, sizeof(ways) / sizeof(ways[0]), LONG_CONTEXT, {LONG, 530, 3}, kv, bound_of[kv]};
+    static const way ways[] = {{1, 1, LONG, 1}, {1, 3, 3, 1},  {1, 4, 70, 2},
+                               {1, 2, 256, 3},  {3, 2, 33, 1}, {4, 3, 5, 3}};
+    const plan p = {ways,        sizeof(ways) / sizeof(ways[0]), LONG_CONTEXT, {LONG, 530, 3}, kv,
+                    bound_of[kv]};
     check_ways(model, what, &p);
 }
 
@@ -214,7 +237,8 @@ static void rotations(void **state)
     gqa_model(&model);
     model.arch.rope.long_inv_freq = frequencies(20, 1e5f);
     model.arch.rope.long_attention_factor = 0.9f;
-    model.arch.rope.long_from = LONGEST - 1; /* its batch mates are shorter and use the other table */
+    model.arch.rope.long_from = LONGEST - 1; /* its batch mates are shorter and use the other
+                                              * table */
     check(&model, "long table");
     gqa_model(&model);
     model.arch.rope.long_inv_freq = frequencies(20, 1e5f);
@@ -235,7 +259,8 @@ static void norms_of_queries_and_keys(void **state)
             model.arch.qk_norm_after_rope = variant & 1;
             model.arch.qk_norm_weightless = variant & 2;
             model.layer[0].qk_norm = false; /* in the other layer only */
-            snprintf(what, sizeof(what), "norm kind %d, after %d, weightless %d", kind, variant & 1, variant >> 1);
+            snprintf(what, sizeof(what), "norm kind %d, after %d, weightless %d", kind, variant & 1,
+                     variant >> 1);
             check(&model, what);
         }
     }
@@ -282,9 +307,15 @@ int main(void)
 {
     ttk_init(tt_cpu_flags());
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(plain_and_biased),          cmocka_unit_test(windows_and_chunks), cmocka_unit_test(sinks_and_gates),
-        cmocka_unit_test(rotations),                 cmocka_unit_test(scaled_queries),     cmocka_unit_test(latent),
-        cmocka_unit_test(norms_of_queries_and_keys), cmocka_unit_test(gated_delta_nets),   cmocka_unit_test(long_contexts),
+        cmocka_unit_test(plain_and_biased),
+        cmocka_unit_test(windows_and_chunks),
+        cmocka_unit_test(sinks_and_gates),
+        cmocka_unit_test(rotations),
+        cmocka_unit_test(scaled_queries),
+        cmocka_unit_test(latent),
+        cmocka_unit_test(norms_of_queries_and_keys),
+        cmocka_unit_test(gated_delta_nets),
+        cmocka_unit_test(long_contexts),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

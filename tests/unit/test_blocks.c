@@ -1,4 +1,5 @@
-/* test_blocks.c - GGML's blocks, unpacked, give exactly the numbers that the gguf package gives for the same bytes. */
+/* test_blocks.c - GGML's blocks, unpacked, give exactly the numbers that the gguf package gives for
+ * the same bytes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -10,7 +11,8 @@
 #include <string.h>
 #include "blocks.h"
 
-static const char *const names[] = {"Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "MXFP4"};
+static const char *const names[] = {"Q8_0", "Q4_0", "Q4_1", "Q5_0",   "Q5_1",
+                                    "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "MXFP4"};
 enum { N_NAMES = sizeof(names) / sizeof(names[0]) };
 
 static const tti_block_type *type_of(const char *name)
@@ -59,7 +61,8 @@ static void golden_close(golden *g)
     tti_file_close(&g->file);
 }
 
-/* The blocks as `rows` rows of a matrix: another number of rows is another order of the same arrays. */
+/* The blocks as `rows` rows of a matrix: another number of rows is another order of the same
+ * arrays. */
 static void check_type(const golden *g, const char *name, int64_t rows)
 {
     int64_t n;
@@ -72,12 +75,15 @@ static void check_type(const golden *g, const char *name, int64_t rows)
     float *have = malloc((size_t)(rows * K) * sizeof(float));
     assert_true(buffer && have);
     ttk_unpacked to = ttk_unpacked_in(&type->format, rows, K, buffer);
-    type->unpack(bytes, n, &(tti_block_arrays){(void *)to.code, (void *)to.scale, (void *)to.shift, (void *)to.super_scale,
-                                               (void *)to.super_shift});
+    type->unpack(bytes, n,
+                 &(tti_block_arrays){(void *)to.code, (void *)to.scale, (void *)to.shift,
+                                     (void *)to.super_scale, (void *)to.super_shift});
     ttk_unpacked_to_f32(&type->format, &to, rows, K, have);
     for (int64_t i = 0; i < rows * K; i++) {
-        if (memcmp(&have[i], &want[i], sizeof(float)) != 0 && (have[i] != 0.0f || want[i] != 0.0f)) {
-            fail_msg("%s: element %lld is %.9g, the gguf package says %.9g", name, (long long)i, (double)have[i], (double)want[i]);
+        if (memcmp(&have[i], &want[i], sizeof(float)) != 0 &&
+            (have[i] != 0.0f || want[i] != 0.0f)) {
+            fail_msg("%s: element %lld is %.9g, the gguf package says %.9g", name, (long long)i,
+                     (double)have[i], (double)want[i]);
         }
     }
     free(have);
@@ -106,7 +112,8 @@ static void nibbles_are_halves(void **state)
     type_of("MXFP4")->unpack(mxfp4, 1, &(tti_block_arrays){.code = code, .scale = scale});
     assert_int_equal(code[0], 1);
     assert_int_equal(code[16], 2);
-    assert_true(ttk_number(TTK_E2M1, code, 0) == 0.5f && ttk_number(TTK_E2M1, code, 16) == 1.0f && ttk_number(TTK_E8M0, scale, 0) == 1.0f);
+    assert_true(ttk_number(TTK_E2M1, code, 0) == 0.5f && ttk_number(TTK_E2M1, code, 16) == 1.0f &&
+                ttk_number(TTK_E8M0, scale, 0) == 1.0f);
     type_of("Q4_0")->unpack(q4_0, 1, &(tti_block_arrays){.code = code, .scale = scale});
     assert_true(ttk_number(TTK_I4, code, 16) == 7.0f && ttk_number(TTK_I4, code, 0) == -8.0f);
 }
@@ -127,7 +134,8 @@ static void the_table_is_sane(void **state)
         if (type->is_supported && !ttk_format_is_plain(&type->format)) {
             assert_non_null(type->unpack);
             assert_int_equal(type->elements % type->format.group, 0);
-            assert_true(type->format.super == 0 || type->elements % (type->format.group * type->format.super) == 0);
+            assert_true(type->format.super == 0 ||
+                        type->elements % (type->format.group * type->format.super) == 0);
         }
     }
     assert_int_equal(n, 35);
@@ -139,8 +147,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(unpacked_blocks_are_the_numbers_of_the_gguf_package),
-        cmocka_unit_test(nibbles_are_halves),
-        cmocka_unit_test(the_table_is_sane)};
+        cmocka_unit_test(nibbles_are_halves), cmocka_unit_test(the_table_is_sane)};
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -615,7 +615,8 @@ static void many_names_cannot_hide_their_work(void **state)
         tt_ids ids = {0};
         assert_int_equal(tt_tokenizer_encode_chat_json(tokenizer, json, strlen(json), &ids),
                          n <= ALLOWED ? TT_OK : TT_ERR_REQUEST);
-        assert_true(n <= ALLOWED || strstr(tt_status_message(), "has 257 variables; 256 are allowed"));
+        assert_true(n <= ALLOWED ||
+                    strstr(tt_status_message(), "has 257 variables; 256 are allowed"));
         tt_ids_fini(&ids);
         free(json);
         json_decref(request);
@@ -660,7 +661,8 @@ static void roles_are_looked_for_once(void **state)
     /* One role more than are allowed, and one that the template does not name. */
     messages[MESSAGES - 1].role = name[OWN];
     assert_int_equal(tt_tokenizer_encode_chat(tokenizer, messages, MESSAGES, &ids), TT_ERR_REQUEST);
-    assert_non_null(strstr(tt_status_message(), "message 100000 has the role 'role16': there are more than 16"));
+    assert_non_null(strstr(tt_status_message(),
+                           "message 100000 has the role 'role16': there are more than 16"));
     messages[MESSAGES - 1].role = "role";
     assert_int_equal(tt_tokenizer_encode_chat(tokenizer, messages, MESSAGES, &ids), TT_ERR_REQUEST);
     assert_non_null(strstr(tt_status_message(), "does not name it"));

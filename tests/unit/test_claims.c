@@ -1,5 +1,5 @@
-/* test_claims.c - tensors that a configuration does not describe: each miniature with one more is refused by name; what changes no result is accepted,
- * and the model is the same as without it. */
+/* test_claims.c - tensors that a configuration does not describe: each miniature with one more is
+ * refused by name; what changes no result is accepted, and the model is the same as without it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -17,7 +17,8 @@
 #define SINGLE "model.safetensors"
 enum { NAME_BYTES = 256 };
 
-/* The tensors of a miniature, but those whose names contain `but` (may be NULL); its configuration goes into the fixture. */
+/* The tensors of a miniature, but those whose names contain `but` (may be NULL); its configuration
+ * goes into the fixture. */
 static void copy(maker *m, const fixture *f, const char *folder, const char *but)
 {
     char path[NAME_BYTES];
@@ -35,7 +36,8 @@ static void copy(maker *m, const fixture *f, const char *folder, const char *but
     const char *name;
     json_object_foreach(header, name, entry)
     {
-        const json_t *shape = json_object_get(entry, "shape"), *range = json_object_get(entry, "data_offsets");
+        const json_t *shape = json_object_get(entry, "shape"),
+                     *range = json_object_get(entry, "data_offsets");
         int64_t dim[4] = {0};
         if (!shape || (but && strstr(name, but))) {
             continue; /* __metadata__ has no shape */
@@ -43,9 +45,11 @@ static void copy(maker *m, const fixture *f, const char *folder, const char *but
         for (size_t i = 0; i < json_array_size(shape); i++) {
             dim[i] = json_integer_value(json_array_get(shape, i));
         }
-        size_t begin = (size_t)json_integer_value(json_array_get(range, 0)), end = (size_t)json_integer_value(json_array_get(range, 1));
-        maker_add_bytes(m, name, json_string_value(json_object_get(entry, "dtype")), (int)json_array_size(shape), dim,
-                        bytes + 8 + n_header + begin, end - begin);
+        size_t begin = (size_t)json_integer_value(json_array_get(range, 0)),
+               end = (size_t)json_integer_value(json_array_get(range, 1));
+        maker_add_bytes(m, name, json_string_value(json_object_get(entry, "dtype")),
+                        (int)json_array_size(shape), dim, bytes + 8 + n_header + begin,
+                        end - begin);
     }
     json_decref(header);
     free(bytes);
@@ -66,7 +70,8 @@ static void a_tensor_without_a_place_is_refused(void **state)
         {"llama_dense", "model.layers.0.self_attn.q_proj.bias"},
         {"llama_dense", "model.layers.2.mlp.down_proj.bias"},
         {"llama_dense", "model.layers.1.self_attn.sinks"},
-        {"llama_dense", "model.layers.3.input_layernorm.weight"}, /* one layer more than is stated */
+        /* one layer more than is stated */
+        {"llama_dense", "model.layers.3.input_layernorm.weight"},
         {"llama_dense", "model.layers.x.input_layernorm.weight"},
         {"llama_dense", "lm_head.bias"},
         {"llama_dense", "score.weight"},
@@ -109,7 +114,8 @@ static void the_others_are_counted(void **state)
         maker_add(&m, name, "F32", 1, (int64_t[]){4}, 0);
     }
     save(&m, &f);
-    expect_refusal(&f, TT_ERR_UNSUPPORTED, SINGLE, "'model.layers.0.self_attn.sinks' (and 2 more)", NULL);
+    expect_refusal(&f, TT_ERR_UNSUPPORTED, SINGLE, "'model.layers.0.self_attn.sinks' (and 2 more)",
+                   NULL);
     fixture_end(&f);
 }
 
@@ -160,17 +166,25 @@ static void a_negative_zero_is_zero(void **state)
         unsigned char byte[8];
         size_t n;
         bool zero;
-    } cases[] = {{"F32", {0, 0, 0, 0x80, 0, 0, 0, 0}, 8, true}, {"BF16", {0, 0x80, 0, 0x80}, 4, true},   {"F16", {0, 0x80, 0, 0}, 4, true},
-                 {"F64", {0, 0, 0, 0, 0, 0, 0, 0x80}, 8, true}, {"F32", {0, 0x80, 0, 0, 0, 0, 0, 0}, 8, false}, {"F64", {0, 0, 0, 0x80}, 8, false},
-                 {"I32", {0, 0, 0, 0x80}, 4, false}, {"BF16", {0x80, 0}, 2, false}, {"F32", {0, 0, 0x80, 0x80}, 4, false}};
+    } cases[] = {{"F32", {0, 0, 0, 0x80, 0, 0, 0, 0}, 8, true},
+                 {"BF16", {0, 0x80, 0, 0x80}, 4, true},
+                 {"F16", {0, 0x80, 0, 0}, 4, true},
+                 {"F64", {0, 0, 0, 0, 0, 0, 0, 0x80}, 8, true},
+                 {"F32", {0, 0x80, 0, 0, 0, 0, 0, 0}, 8, false},
+                 {"F64", {0, 0, 0, 0x80}, 8, false},
+                 {"I32", {0, 0, 0, 0x80}, 4, false},
+                 {"BF16", {0x80, 0}, 2, false},
+                 {"F32", {0, 0, 0x80, 0x80}, 4, false}};
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         fixture f;
         maker m = {0};
-        int64_t width = cases[i].dtype[0] == 'B' || strcmp(cases[i].dtype, "F16") == 0 ? 2 : strcmp(cases[i].dtype, "F64") == 0 ? 8 : 4;
+        int64_t width = cases[i].dtype[0] == 'B' || strcmp(cases[i].dtype, "F16") == 0 ? 2
+                        : strcmp(cases[i].dtype, "F64") == 0                           ? 8
+                                                                                       : 4;
         fixture_begin(&f);
         copy(&m, &f, "llama_dense", NULL);
-        maker_add_bytes(&m, "model.layers.0.self_attn.q_proj.bias", cases[i].dtype, 1, (int64_t[]){(int64_t)cases[i].n / width}, cases[i].byte,
-                        cases[i].n);
+        maker_add_bytes(&m, "model.layers.0.self_attn.q_proj.bias", cases[i].dtype, 1,
+                        (int64_t[]){(int64_t)cases[i].n / width}, cases[i].byte, cases[i].n);
         save(&m, &f);
         if (cases[i].zero) {
             tt_model *model = open_model(f.dir);
@@ -182,7 +196,8 @@ static void a_negative_zero_is_zero(void **state)
     }
 }
 
-/* The number of layers that predict further tokens is in the configuration, whatever it calls them. */
+/* The number of layers that predict further tokens is in the configuration, whatever it calls
+ * them. */
 static void further_layers_are_left_out(void **state)
 {
     (void)state;
@@ -228,7 +243,8 @@ static void keys_and_tensors_must_agree(void **state)
         fixture_write_json(&f, "config.json", config);
         json_decref(config);
         if (norms) {
-            expect_refusal(&f, TT_ERR_UNSUPPORTED, "_norm.weight' (and 5 more)", "Glm4MoeForCausalLM", NULL);
+            expect_refusal(&f, TT_ERR_UNSUPPORTED, "_norm.weight' (and 5 more)",
+                           "Glm4MoeForCausalLM", NULL);
         } else {
             tt_model *model = open_model(f.dir);
             assert_false(tt_model_arch(model)->layer[0].qk_norm);
@@ -239,7 +255,8 @@ static void keys_and_tensors_must_agree(void **state)
     }
 }
 
-/* Zeros are read many tensors at once: the one that is none among them is found, and an empty one ends no read early. */
+/* Zeros are read many tensors at once: the one that is none among them is found, and an empty one
+ * ends no read early. */
 static void the_one_that_is_not_zero_is_named(void **state)
 {
     (void)state;
@@ -300,7 +317,8 @@ static void a_hundred_thousand_strays_take_linear_time(void **state)
     fixture_begin(&f);
     copy(&m, &f, "llama_dense", NULL);
     for (int i = 0; i < N; i++) {
-        snprintf(name, sizeof(name), i % 2 ? "visual.blocks.%d.bias" : "model.layers.0.x%d.bias", i);
+        snprintf(name, sizeof(name), i % 2 ? "visual.blocks.%d.bias" : "model.layers.0.x%d.bias",
+                 i);
         maker_add(&m, name, "U8", 1, (int64_t[]){1}, 0);
     }
     save(&m, &f);
@@ -309,7 +327,8 @@ static void a_hundred_thousand_strays_take_linear_time(void **state)
     tt_model *model = open_model(f.dir);
     double seconds = (double)(clock() - begin) / CLOCKS_PER_SEC;
     reads = reads < 0 ? 0 : n_reads() - reads;
-    print_message("# %d tensors that nobody claims: %.3f s of processor time, %lld reads\n", N, seconds, reads);
+    print_message("# %d tensors that nobody claims: %.3f s of processor time, %lld reads\n", N,
+                  seconds, reads);
     assert_true(seconds < MAX_SECONDS);
     assert_true(reads < MAX_READS);
     tt_model_close(&model);

@@ -1,5 +1,6 @@
-/* test_codes.c - what single codes stand for, in every version of the product that this CPU has: all 256 of FP8, scales as powers of two, and
- * nibbles in their places; and that gate and up are not taken for each other. The numbers are written down here, not computed by what is tested. */
+/* test_codes.c - what single codes stand for, in every version of the product that this CPU has:
+ * all 256 of FP8, scales as powers of two, and nibbles in their places; and that gate and up are
+ * not taken for each other. The numbers are written down here, not computed by what is tested. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,8 +21,10 @@ static uint32_t bits_of(float value)
     return bits;
 }
 
-/* y[k] = the number of code[k] times scale, by one version of the product: the weights are one output of K inputs, and x picks one of them. */
-static void numbers(const ttk_row *version, const ttk_format *format, const ttk_unpacked *rows, int64_t K, float *y)
+/* y[k] = the number of code[k] times scale, by one version of the product: the weights are one
+ * output of K inputs, and x picks one of them. */
+static void numbers(const ttk_row *version, const ttk_format *format, const ttk_unpacked *rows,
+                    int64_t K, float *y)
 {
     void *packed = aligned_alloc(64, (ttk_packed_bytes(format, 1, K) + 63) / 64 * 64);
     float *x = calloc((size_t)K, sizeof(*x));
@@ -59,8 +62,9 @@ static void check_e4m3(const ttk_row *version)
     static const struct {
         unsigned char code;
         float value;
-    } spot[] = {{0x00, 0},     {0x01, 0.001953125f}, {0x07, 0.013671875f},  {0x08, 0.015625f}, {0x38, 1}, {0x7e, 448},
-                {0x80, -0.0f}, {0xfe, -448},         {0x81, -0.001953125f}, {0xb8, -1}};
+    } spot[] = {
+        {0x00, 0},   {0x01, 0.001953125f}, {0x07, 0.013671875f}, {0x08, 0.015625f},     {0x38, 1},
+        {0x7e, 448}, {0x80, -0.0f},        {0xfe, -448},         {0x81, -0.001953125f}, {0xb8, -1}};
     ttk_format format = {.code = TTK_E4M3, .scale = TTK_F32, .group = 2};
     const float one[1] = {1.0f};
     float value[CODES];
@@ -74,7 +78,8 @@ static void check_e4m3(const ttk_row *version)
         if ((c & 0x7f) == 0x7f) {
             assert_true(isnan(value[c]));
         } else {
-            assert_true((double)value[c] == (c & 0x80 ? -magnitude : magnitude)); /* -0 counts as 0 */
+            /* -0 counts as 0 */
+            assert_true((double)value[c] == (c & 0x80 ? -magnitude : magnitude));
         }
     }
     for (size_t i = 0; i < sizeof(spot) / sizeof(spot[0]); i++) {
@@ -90,7 +95,8 @@ static void all_codes_of_fp8_are_right_in_every_version(void **state)
 
 static void check_e2m1(const ttk_row *version)
 {
-    static const float want[16] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, 0, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+    static const float want[16] = {0, 0.5f,  1,  1.5f,  2,  3,  4,  6,
+                                   0, -0.5f, -1, -1.5f, -2, -3, -4, -6};
     unsigned char codes[32], scale[1] = {0x7f};
     float y[32];
     for (int k = 0; k < 32; k++) {
@@ -105,7 +111,8 @@ static void check_e2m1(const ttk_row *version)
         scale[0] = scales[s].byte;
         numbers(version, &format, &(ttk_unpacked){.code = codes, .scale = scale}, 32, y);
         for (int k = 0; k < 32; k++) {
-            assert_int_equal(bits_of(y[k]) << 1, bits_of((float)((double)want[k & 15] * scales[s].value)) << 1);
+            assert_int_equal(bits_of(y[k]) << 1,
+                             bits_of((float)((double)want[k & 15] * scales[s].value)) << 1);
             assert_true(want[k & 15] == 0 || (y[k] < 0) == (want[k & 15] < 0));
         }
     }
@@ -157,7 +164,8 @@ static void gate_and_up_are_not_taken_for_each_other(void **state)
     const float gate[1] = {2.0f}, up[1] = {3.0f};
     float y[1];
     ttk.silu_mul_f32(y, 1, gate, 1, up, 1, 1, 1);
-    assert_true(fabs((double)y[0] - 5.284782) < 1e-5); /* silu(2) * 3; the other way round it is 5.715445 */
+    assert_true(fabs((double)y[0] - 5.284782) < 1e-5); /* silu(2) * 3; the other way round it is
+                                                        * 5.715445 */
 }
 
 int main(void)

@@ -497,7 +497,8 @@ static void a_sliding_window_is_per_layer(void **state)
     model = open_changed(f, "qwen3_moe", "sliding_window", "96"); /* use_sliding_window is false */
     assert_int_equal(tt_model_arch(model)->layer[0].window, 0);
     tt_model_close(&model);
-    model = open_changed(f, "dots1", "max_window_layers", "2"); /* sliding_window 4096, wider than the context */
+    /* sliding_window 4096, wider than the context */
+    model = open_changed(f, "dots1", "max_window_layers", "2");
     assert_int_equal(tt_model_arch(model)->layer[2].window, 0);
     tt_model_close(&model);
     change(f, "gpt_oss", "sliding_window", "0");
@@ -509,7 +510,8 @@ static void a_sliding_window_is_per_layer(void **state)
 /* And windows are held against the stretched context. */
 static void yarn_stretches_the_context(void **state)
 {
-    static const char scaling[] = "{\"rope_type\":\"yarn\",\"factor\":32.0,\"original_max_position_embeddings\":64}";
+    static const char scaling[] =
+        "{\"rope_type\":\"yarn\",\"factor\":32.0,\"original_max_position_embeddings\":64}";
     static const char *const folders[] = {"qwen3_moe_yarn", "deepseek_v3"};
     fixture *f = *state;
     for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]); i++) {
@@ -522,11 +524,14 @@ static void yarn_stretches_the_context(void **state)
     }
     change(f, "olmoe", "rope_scaling", scaling);
     json_t *config = read_json(fixture_path(f, "config.json"));
-    json_object_set_new(config, "sliding_window", json_integer(1024)); /* above max_position_embeddings */
+    /* above max_position_embeddings */
+    json_object_set_new(config, "sliding_window", json_integer(1024));
     fixture_write_json(f, "config.json", config);
     json_decref(config);
     expect_refusal(f, TT_ERR_UNSUPPORTED, "sliding_window 1024", NULL);
-    change(f, "olmoe", "rope_scaling", "{\"rope_type\":\"yarn\",\"factor\":1048576.0,\"original_max_position_embeddings\":1048576}");
+    change(
+        f, "olmoe", "rope_scaling",
+        "{\"rope_type\":\"yarn\",\"factor\":1048576.0,\"original_max_position_embeddings\":1048576}");
     expect_refusal(f, TT_ERR_FILE, "config.json", "positions", NULL);
 }
 
@@ -553,7 +558,8 @@ static void two_spellings_of_rotary_keys_must_agree(void **state)
     expect_refusal(f, TT_ERR_UNSUPPORTED, "'proportional'", NULL);
     change(f, "deepseek_v3", "rope_scaling", "{\"rope_type\":\"longrope\",\"factor\":2.0}");
     expect_refusal(f, TT_ERR_FILE, "long_factor", NULL);
-    change(f, "olmoe", "rope_scaling", "{\"rope_type\":\"linear\",\"factor\":2.0,\"mrope_section\":[1,2]}");
+    change(f, "olmoe", "rope_scaling",
+           "{\"rope_type\":\"linear\",\"factor\":2.0,\"mrope_section\":[1,2]}");
     expect_refusal(f, TT_ERR_UNSUPPORTED, "mrope_section", NULL);
     change(f, "deepseek_v3", "rope_scaling", "{\"type\":\"yarn\"}");
     expect_refusal(f, TT_ERR_FILE, "factor", NULL);

@@ -1,5 +1,6 @@
-/* test_convert.c - packed checkpoints of GGUF files are the same models with the same tokenizer, although nothing could be copied: the same tt_arch to
- * the bit, the same numbers in every role, the same end ids, sampling and texts. tests/cli/convert.sh compares logits. */
+/* test_convert.c - packed checkpoints of GGUF files are the same models with the same tokenizer,
+ * although nothing could be copied: the same tt_arch to the bit, the same numbers in every role,
+ * the same end ids, sampling and texts. tests/cli/convert.sh compares logits. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -30,7 +31,8 @@ static void convert(const fixture *f, const tt_model *model, const char *name)
 /* fixture_end removes files only. */
 static void remove_out(const fixture *f, const char *name)
 {
-    static const char *const files[] = {"model.safetensors", "config.json", "generation_config.json", TTI_GGUF_TOKENIZER};
+    static const char *const files[] = {"model.safetensors", "config.json",
+                                        "generation_config.json", TTI_GGUF_TOKENIZER};
     char path[512];
     for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
         snprintf(path, sizeof(path), "%s/%s/%s", f->dir, name, files[i]);
@@ -46,10 +48,14 @@ static void compare_closely(const tt_model *a, const tt_model *b)
     const tt_arch *x = tt_model_arch(a), *y = tt_model_arch(b);
     assert_int_equal(x->rope.interleaved, y->rope.interleaved);
     assert_int_equal(x->mla_split, y->mla_split);
-    assert_memory_equal(x->rope.inv_freq, y->rope.inv_freq, (size_t)(x->rope.dim / 2) * sizeof(float));
-    assert_true(x->softmax_scale == y->softmax_scale && x->norm_eps == y->norm_eps && x->router.scale == y->router.scale);
-    assert_true(x->embedding_scale == y->embedding_scale && x->residual_scale == y->residual_scale && x->logit_divisor == y->logit_divisor);
-    assert_true(x->rope.attention_factor == y->rope.attention_factor && x->query_scale == y->query_scale);
+    assert_memory_equal(x->rope.inv_freq, y->rope.inv_freq,
+                        (size_t)(x->rope.dim / 2) * sizeof(float));
+    assert_true(x->softmax_scale == y->softmax_scale && x->norm_eps == y->norm_eps &&
+                x->router.scale == y->router.scale);
+    assert_true(x->embedding_scale == y->embedding_scale &&
+                x->residual_scale == y->residual_scale && x->logit_divisor == y->logit_divisor);
+    assert_true(x->rope.attention_factor == y->rope.attention_factor &&
+                x->query_scale == y->query_scale);
     size_t n, m;
     const int32_t *ids = tt_model_end_ids(a, &n), *other = tt_model_end_ids(b, &m);
     assert_int_equal(n, m);
@@ -59,8 +65,15 @@ static void compare_closely(const tt_model *a, const tt_model *b)
 static void packed_ones_are_the_same_models(void **state)
 {
     (void)state;
-    static const char *const names[] = {"deepseek_v3.gguf", "gpt_oss_mxfp4.gguf", "granitemoeshared.gguf", "llama4_text.gguf",
-                                        "qwen2_moe.gguf", "qwen3_next.gguf", "split", "types_a.gguf", "types_b.gguf"};
+    static const char *const names[] = {"deepseek_v3.gguf",
+                                        "gpt_oss_mxfp4.gguf",
+                                        "granitemoeshared.gguf",
+                                        "llama4_text.gguf",
+                                        "qwen2_moe.gguf",
+                                        "qwen3_next.gguf",
+                                        "split",
+                                        "types_a.gguf",
+                                        "types_b.gguf"};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         fixture f;
         char path[128];
@@ -110,7 +123,8 @@ static void make_file(const fixture *f, const char *name)
     gguf_put_int(&m, "general.sampling.top_k", TTI_GGUF_I32, 20);
     for (size_t i = 0; i < model.gguf.n_tensors; i++) {
         const tti_gguf_tensor *t = &model.gguf.tensor[i];
-        gguf_put_tensor(&m, gguf_name(t->name), t->n_dims, t->dim, t->type->id, model.bytes + t->offset, (size_t)t->bytes);
+        gguf_put_tensor(&m, gguf_name(t->name), t->n_dims, t->dim, t->type->id,
+                        model.bytes + t->offset, (size_t)t->bytes);
     }
     gguf_save(&m, f, name);
     gguf_maker_fini(&m);
@@ -136,7 +150,8 @@ static void compare_ids(const tt_ids *a, const tt_ids *b)
 
 static void compare_tokenizers(const tt_tokenizer *a, const tt_tokenizer *b)
 {
-    static const char text[] = "What is MPI_Alltoallv?\n  tutti: 12345 \xc3\xa9\xf0\x9f\x98\x80 <|end|>";
+    static const char text[] =
+        "What is MPI_Alltoallv?\n  tutti: 12345 \xc3\xa9\xf0\x9f\x98\x80 <|end|>";
     tt_chat_message message = {"user", text};
     assert_int_equal(tt_tokenizer_bos_id(a), tt_tokenizer_bos_id(b));
     assert_int_equal(tt_tokenizer_eos_id(a), tt_tokenizer_eos_id(b));
@@ -173,7 +188,8 @@ static void the_tokenizer_comes_along(void **state)
     tt_model *b = open_model(fixture_path(&f, "out"));
     compare_closely(a, b);
     tt_generation x = tt_model_generation(a), y = tt_model_generation(b);
-    assert_true(x.temperature == y.temperature && x.top_p == y.top_p && x.top_k == y.top_k && x.do_sample == y.do_sample);
+    assert_true(x.temperature == y.temperature && x.top_p == y.top_p && x.top_k == y.top_k &&
+                x.do_sample == y.do_sample);
     assert_true(y.top_k == 20 && (float)y.temperature == 0.7f);
     /* A second time: from the packed one. */
     convert(&f, b, "again");
@@ -198,7 +214,8 @@ static void the_tokenizer_comes_along(void **state)
 int main(void)
 {
     cmocka_set_message_output(CM_OUTPUT_TAP);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(packed_ones_are_the_same_models), cmocka_unit_test(the_tokenizer_comes_along)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(packed_ones_are_the_same_models),
+                                       cmocka_unit_test(the_tokenizer_comes_along)};
     ttk_init(0);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
-/* test_exchange_paths.c - for random lists of sources and owners on random nodes, both ends of every way agree: each far owner gets each source's rows
- * once, through a rank of its own node, and intakes are dealt out evenly. */
+/* test_exchange_paths.c - for random lists of sources and owners on random nodes, both ends of
+ * every way agree: each far owner gets each source's rows once, through a rank of its own node, and
+ * intakes are dealt out evenly. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -29,7 +30,9 @@ static void make_group(group *g, tt_route route)
     g->n_ranks = 1 + below(MAX_RANKS);
     const int n_nodes = 1 + below(g->n_ranks < 9 ? g->n_ranks : 9), kind = below(3);
     for (int r = 0; r < g->n_ranks; r++) {
-        g->node[r] = kind == 0 ? below(n_nodes) : kind == 1 ? r % n_nodes : r * n_nodes / g->n_ranks;
+        g->node[r] = kind == 0   ? below(n_nodes)
+                     : kind == 1 ? r % n_nodes
+                                 : r * n_nodes / g->n_ranks;
     }
     const int role = below(3);
     for (int r = 0; r < g->n_ranks; r++) {
@@ -61,7 +64,8 @@ static void free_group(group *g)
     }
 }
 
-/* The lane of that source that serves this owner; every far owner has exactly one, a near one none. */
+/* The lane of that source that serves this owner; every far owner has exactly one, a near one
+ * none. */
 static const tti_lane_path *lane_of(const group *g, int source_id, int owner_id)
 {
     const tti_paths *at_source = &g->paths[g->source[source_id]];
@@ -69,7 +73,8 @@ static const tti_lane_path *lane_of(const group *g, int source_id, int owner_id)
     int n = 0;
     for (int i = 0; i < at_source->n_lanes; i++) {
         const tti_lane_path *lane = &at_source->lane[i];
-        if (at_source->position[owner_id] >= lane->first && at_source->position[owner_id] < lane->first + lane->n) {
+        if (at_source->position[owner_id] >= lane->first &&
+            at_source->position[owner_id] < lane->first + lane->n) {
             found = lane;
             n++;
         }
@@ -144,7 +149,11 @@ static void equal_nodes_have_rails(void **state)
         g.source[r] = g.owner[r] = r;
         g.node[r] = r / 4;
     }
-    g.params = (tt_exchange_params){.source = g.source, .n_sources = 8, .owner = g.owner, .n_owners = 8, .route = TT_ROUTE_NODE};
+    g.params = (tt_exchange_params){.source = g.source,
+                                    .n_sources = 8,
+                                    .owner = g.owner,
+                                    .n_owners = 8,
+                                    .route = TT_ROUTE_NODE};
     for (int r = 0; r < 8; r++) {
         assert_int_equal(tti_paths_make(&g.params, g.node, r, &g.paths[r]), TT_OK);
         assert_int_equal(g.paths[r].n_lanes, 1);

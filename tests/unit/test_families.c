@@ -1,6 +1,7 @@
-/* test_families.c - what each architecture's miniature computes, as values written by hand from its published description; both
- * spellings of its configuration alike; class defaults, and the keys that must be refused because they would change results unseen.
- * (The seven oldest families' values are in test_config.c.) */
+/* test_families.c - what each architecture's miniature computes, as values written by hand from its
+ * published description; both spellings of its configuration alike; class defaults, and the keys
+ * that must be refused because they would change results unseen. (The seven oldest families' values
+ * are in test_config.c.) */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -17,17 +18,17 @@
 enum { N_LAYERS = 3, PATH_BYTES = 256 };
 
 /* Layers in short. */
-#define MOE                                                                                                                                \
-    {                                                                                                                                      \
-        .is_moe = true, .rope = true                                                                                                       \
+#define MOE                                                                                        \
+    {                                                                                              \
+        .is_moe = true, .rope = true                                                               \
     }
-#define DENSE                                                                                                                              \
-    {                                                                                                                                      \
-        .rope = true                                                                                                                       \
+#define DENSE                                                                                      \
+    {                                                                                              \
+        .rope = true                                                                               \
     }
-#define NORMED(moe)                                                                                                                        \
-    {                                                                                                                                      \
-        .is_moe = (moe), .rope = true, .qk_norm = true                                                                                     \
+#define NORMED(moe)                                                                                \
+    {                                                                                              \
+        .is_moe = (moe), .rope = true, .qk_norm = true                                             \
     }
 
 typedef struct expected {
@@ -38,19 +39,23 @@ typedef struct expected {
     double share[8];
 } expected;
 
-#define SOFTMAX(norm)                                                                                                                      \
-    {                                                                                                                                      \
-        .score = TT_SCORE_SOFTMAX, .n_groups = 1, .n_groups_kept = 1, .normalise = (norm), .scale = 1                                      \
+#define SOFTMAX(norm)                                                                              \
+    {                                                                                              \
+        .score = TT_SCORE_SOFTMAX, .n_groups = 1, .n_groups_kept = 1, .normalise = (norm),         \
+        .scale = 1                                                                                 \
     }
-#define SIGMOID(factor)                                                                                                                    \
-    {                                                                                                                                      \
-        .score = TT_SCORE_SIGMOID, .choice_bias = true, .n_groups = 1, .n_groups_kept = 1, .group_score = TT_GROUP_TOP2_SUM,               \
-        .normalise = true, .normalise_eps = 1e-20f, .scale = (factor)                                                                      \
+#define SIGMOID(factor)                                                                            \
+    {                                                                                              \
+        .score = TT_SCORE_SIGMOID, .choice_bias = true, .n_groups = 1, .n_groups_kept = 1,         \
+        .group_score = TT_GROUP_TOP2_SUM, .normalise = true, .normalise_eps = 1e-20f,              \
+        .scale = (factor)                                                                          \
     }
-#define HEADS(q, kv, width, scale)                                                                                                         \
-    .Nq = (q), .Nkv = (kv), .D = (width), .softmax_scale = (scale), .rope = {.dim = (width), .attention_factor = 1}
-#define HEADS_PARTLY(q, kv, width, scale, rotated)                                                                                         \
-    .Nq = (q), .Nkv = (kv), .D = (width), .softmax_scale = (scale), .rope = {.dim = (rotated), .attention_factor = 1}
+#define HEADS(q, kv, width, scale)                                                                 \
+    .Nq = (q), .Nkv = (kv), .D = (width), .softmax_scale = (scale),                                \
+    .rope = {.dim = (width), .attention_factor = 1}
+#define HEADS_PARTLY(q, kv, width, scale, rotated)                                                 \
+    .Nq = (q), .Nkv = (kv), .D = (width), .softmax_scale = (scale),                                \
+    .rope = {.dim = (rotated), .attention_factor = 1}
 
 /* 1/sqrt(16) = 0.25, 1/sqrt(32) = 0.17677670. */
 static const expected table[] = {
@@ -58,10 +63,15 @@ static const expected table[] = {
      {.name = "LlamaForCausalLM", .norm_eps = 1e-6f, HEADS(4, 2, 16, 0.25f), .F_dense = 96},
      {DENSE, DENSE, DENSE},
      500000,
-     /* llama3: wave lengths 2 pi / f of 6.3, 32, 167 and more, over 64 / 4 and 64 / 1: kept, between (s = 0.32...), divided by 8 */
+     /* llama3: wave lengths 2 pi / f of 6.3, 32, 167 and more, over 64 / 4 and 64 / 1: kept,
+      * between (s = 0.32...), divided by 8 */
      {1, -1, 0.125, 0.125, 0.125, 0.125, 0.125, 0.125}},
     {"qwen3_dense",
-     {.name = "Qwen3ForCausalLM", .norm_eps = 1e-6f, HEADS(4, 2, 32, 0.17677670f), .qk_norm = TT_QK_NORM_HEAD, .F_dense = 96},
+     {.name = "Qwen3ForCausalLM",
+      .norm_eps = 1e-6f,
+      HEADS(4, 2, 32, 0.17677670f),
+      .qk_norm = TT_QK_NORM_HEAD,
+      .F_dense = 96},
      {NORMED(false), NORMED(false), NORMED(false)},
      1000000,
      {1, 1, 1, 1, 1, 1, 1, 1}},
@@ -96,7 +106,8 @@ static const expected table[] = {
       .router = SOFTMAX(true)},
      {NORMED(false), NORMED(true), NORMED(false)},
      1000000,
-     /* corr(32) = 16 ln(64 / 64 pi) / ln 1e6 < 0 -> 0; corr(1) = 16 ln(64 / 2 pi) / ln 1e6 = 2.69 -> 3: ramp 0, 1/3, 2/3, 1 */
+     /* corr(32) = 16 ln(64 / 64 pi) / ln 1e6 < 0 -> 0; corr(1) = 16 ln(64 / 2 pi) / ln 1e6 = 2.69
+      * -> 3: ramp 0, 1/3, 2/3, 1 */
      {1, 0.75, 0.5, 0.25, 0.25, 0.25, 0.25, 0.25}},
     {"glm4_moe",
      {.name = "Glm4MoeForCausalLM",
@@ -236,8 +247,14 @@ static const expected table[] = {
       .activation = TT_ACTIVATION_CLAMPED,
       .activation_limit = 7,
       .activation_alpha = 1.702f,
-      .router = {.score = TT_SCORE_SOFTMAX_CHOSEN, .n_groups = 1, .n_groups_kept = 1, .scale = 1, .logit_bias = true}},
-     {{.is_moe = true, .rope = true, .window = 8}, MOE, {.is_moe = true, .rope = true, .window = 8}},
+      .router = {.score = TT_SCORE_SOFTMAX_CHOSEN,
+                 .n_groups = 1,
+                 .n_groups_kept = 1,
+                 .scale = 1,
+                 .logit_bias = true}},
+     {{.is_moe = true, .rope = true, .window = 8},
+      MOE,
+      {.is_moe = true, .rope = true, .window = 8}},
      0,
      {0}},
     {"phimoe",
@@ -251,7 +268,11 @@ static const expected table[] = {
       .E = 8,
       .K = 2,
       .F = 96,
-      .router = {.score = TT_SCORE_SPARSEMIXER, .n_groups = 1, .n_groups_kept = 1, .scale = 1, .jitter = 0.01f}},
+      .router = {.score = TT_SCORE_SPARSEMIXER,
+                 .n_groups = 1,
+                 .n_groups_kept = 1,
+                 .scale = 1,
+                 .jitter = 0.01f}},
      {MOE, MOE, MOE},
      10000,
      {1, 1, 1, 1, 1, 1, 1, 1}},
@@ -273,7 +294,11 @@ static const expected table[] = {
       .F = 32,
       .F_shared = 32,
       .F_dense = 96,
-      .router = {.score = TT_SCORE_SIGMOID_CHOSEN, .n_groups = 1, .n_groups_kept = 1, .scale = 1, .weight_on_input = true}},
+      .router = {.score = TT_SCORE_SIGMOID_CHOSEN,
+                 .n_groups = 1,
+                 .n_groups_kept = 1,
+                 .scale = 1,
+                 .weight_on_input = true}},
      {{.is_moe = true, .rope = true, .qk_norm = true, .chunk = 16},
       {.is_moe = true, .rope = true, .qk_norm = true, .chunk = 16},
       {.is_moe = true, .rope = true, .qk_norm = true, .chunk = 16}},
@@ -293,7 +318,9 @@ static const expected table[] = {
       .F_dense = 96,
       .shared_gate = true,
       .router = SOFTMAX(true)},
-     {{.is_moe = true, .mixer = TT_MIXER_DELTA}, {.is_moe = true, .mixer = TT_MIXER_DELTA}, NORMED(true)},
+     {{.is_moe = true, .mixer = TT_MIXER_DELTA},
+      {.is_moe = true, .mixer = TT_MIXER_DELTA},
+      NORMED(true)},
      1000000,
      {1, 1, 1, 1}},
 };
@@ -344,7 +371,8 @@ static void expect_attention(const tt_arch *a, const expected *want)
     INTEGER(delta.conv);
     for (int i = 0; want->theta > 0 && i < 8 && i < a->rope.dim / 2; i++) {
         double plain = pow(want->theta, -2.0 * i / (double)a->rope.dim);
-        double s = (64 * plain / (2 * acos(-1.0)) - 1) / (4 - 1); /* llama3's share between, of 64 positions, 1 and 4 */
+        /* llama3's share between, of 64 positions, 1 and 4 */
+        double s = (64 * plain / (2 * acos(-1.0)) - 1) / (4 - 1);
         double share = want->share[i] < 0 ? (1 - s) / 8 + s : want->share[i];
         same_real(want->folder, "inv_freq", (double)a->rope.inv_freq[i], plain * share);
     }
@@ -390,9 +418,12 @@ static void expect_arch(const tt_arch *a, const expected *want)
     REAL(norm_eps);
     INTEGER(tied_embeddings);
     INTEGER(head_bias);
-    same_real(want->folder, "embedding_scale", (double)a->embedding_scale, w->embedding_scale == 0 ? 1 : (double)w->embedding_scale);
-    same_real(want->folder, "residual_scale", (double)a->residual_scale, w->residual_scale == 0 ? 1 : (double)w->residual_scale);
-    same_real(want->folder, "logit_divisor", (double)a->logit_divisor, w->logit_divisor == 0 ? 1 : (double)w->logit_divisor);
+    same_real(want->folder, "embedding_scale", (double)a->embedding_scale,
+              w->embedding_scale == 0 ? 1 : (double)w->embedding_scale);
+    same_real(want->folder, "residual_scale", (double)a->residual_scale,
+              w->residual_scale == 0 ? 1 : (double)w->residual_scale);
+    same_real(want->folder, "logit_divisor", (double)a->logit_divisor,
+              w->logit_divisor == 0 ? 1 : (double)w->logit_divisor);
     expect_attention(a, want);
     expect_ffn(a, want);
     for (int i = 0; i < N_LAYERS; i++) {
@@ -407,8 +438,10 @@ static void expect_arch(const tt_arch *a, const expected *want)
     }
 }
 
-/* The miniature's weights beside a configuration that is one of its own (config) or that with one key changed (key, text). */
-static void arrange(fixture *f, const char *folder, const char *config, const char *key, const char *text)
+/* The miniature's weights beside a configuration that is one of its own (config) or that with one
+ * key changed (key, text). */
+static void arrange(fixture *f, const char *folder, const char *config, const char *key,
+                    const char *text)
 {
     char source[PATH_BYTES];
     fixture_remove(f, "config.json");
@@ -428,12 +461,14 @@ static void arrange(fixture *f, const char *folder, const char *config, const ch
     fixture_link(f, "model.safetensors", source);
 }
 
-static tt_model *open_arranged(fixture *f, const char *folder, const char *config, const char *key, const char *text)
+static tt_model *open_arranged(fixture *f, const char *folder, const char *config, const char *key,
+                               const char *text)
 {
     tt_model *model = NULL;
     arrange(f, folder, config, key, text);
     if (tt_model_open(f->dir, &model) != TT_OK) {
-        fail_msg("%s, %s, %s = %s: %s", folder, config, key ? key : "", text ? text : "", tt_status_message());
+        fail_msg("%s, %s, %s = %s: %s", folder, config, key ? key : "", text ? text : "",
+                 tt_status_message());
     }
     return model;
 }
@@ -455,7 +490,9 @@ static void values_are_those_of_the_description(void **state)
 
 static void both_spellings_give_the_same_hash(void **state)
 {
-    static const char *const older[] = {"deepseek_v2", "deepseek_v2_group", "deepseek_v3", "kimi_k2", "mixtral", "olmoe", "qwen3_moe"};
+    static const char *const older[] = {"deepseek_v2", "deepseek_v2_group", "deepseek_v3",
+                                        "kimi_k2",     "mixtral",           "olmoe",
+                                        "qwen3_moe"};
     enum { N_OLDER = sizeof(older) / sizeof(older[0]), N = sizeof(table) / sizeof(table[0]) };
     fixture *f = *state;
     for (size_t i = 0; i < N_OLDER + N; i++) {
@@ -486,7 +523,9 @@ static void keys_that_would_change_results_are_refused(void **state)
         {"llama_dense", "n_shared_experts", "2", TT_ERR_UNSUPPORTED, NULL},
         {"llama_dense", "rope_interleave", "true", TT_ERR_UNSUPPORTED, NULL},
         {"qwen3_dense", "clip_qkv", "8.0", TT_ERR_UNSUPPORTED, NULL},
-        {"qwen3_dense", "layer_types", "[\"full_attention\",\"linear_attention\",\"full_attention\"]", TT_ERR_UNSUPPORTED, "layer 1"},
+        {"qwen3_dense", "layer_types",
+         "[\"full_attention\",\"linear_attention\",\"full_attention\"]", TT_ERR_UNSUPPORTED,
+         "layer 1"},
         {"qwen2_moe", "attention_bias", "true", TT_ERR_UNSUPPORTED, NULL},
         {"qwen2_moe", "routed_scaling_factor", "2.0", TT_ERR_UNSUPPORTED, NULL},
         {"qwen2_moe", "mlp_only_layers", "[5]", TT_ERR_FILE, NULL},
@@ -547,32 +586,47 @@ static void keys_that_would_change_results_are_refused(void **state)
         {"qwen3_moe", "scoring_func", "\"sigmoid\"", TT_ERR_UNSUPPORTED, NULL},
         {"llama4_text", "scoring_func", "\"softmax\"", TT_ERR_UNSUPPORTED, NULL},
         {"qwen3_next", "linear_num_value_heads", "3", TT_ERR_FILE, NULL},
-        {"qwen3_next", "layer_types", "[\"full_attention\",\"sliding_attention\",\"full_attention\"]", TT_ERR_UNSUPPORTED, "layer 1"},
+        {"qwen3_next", "layer_types",
+         "[\"full_attention\",\"sliding_attention\",\"full_attention\"]", TT_ERR_UNSUPPORTED,
+         "layer 1"},
     };
     fixture *f = *state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         arrange(f, cases[i].folder, "config.json", cases[i].key, cases[i].text);
         printf("# %s: %s = %s\n", cases[i].folder, cases[i].key, cases[i].text);
-        expect_refusal(f, cases[i].status, "config.json", cases[i].say ? cases[i].say : cases[i].key, NULL);
+        expect_refusal(f, cases[i].status, "config.json",
+                       cases[i].say ? cases[i].say : cases[i].key, NULL);
     }
 }
 
 static void neutral_keys_are_accepted(void **state)
 {
-    static const char *const cases[][3] = {
-        {"hunyuan_v1_moe", "routed_scaling_factor", "false"}, {"hunyuan_v1_moe", "n_group", "false"},
-        {"hunyuan_v1_moe", "moe_topk", "[2,2,2]"},            {"hunyuan_v1_moe", "num_shared_expert", "[1,1,1]"},
-        {"minimax_m2", "rotary_dim", "16"},                   {"minimax_m2", "attn_type_list", "[1,1,1]"},
-        {"ernie4_5_moe", "moe_layer_start_index", "[2,1]"},   {"ernie4_5_moe", "moe_layer_end_index", "[-1,1]"},
-        {"llama_dense", "clip_qkv", "null"},                  {"llama_dense", "sliding_window", "512"},
-        {"dots1", "scoring_func", "\"noaux_tc\""},            {"phimoe", "architectures", "[\"PhiMoEForCausalLM\"]"},
-        {"deepseek_v2", "rope_interleave", "true"},           {"ernie4_5_moe", "rope_interleave", "true"},
-        {"llama4_text", "rope_interleave", "true"},           {"granitemoe", "shared_intermediate_size", "0"},
-        {"minimax_m2", "attn_type_list", "null"},             {"qwen3_dense", "qk_norm", "true"},
-        {"qwen3_next", "attn_output_gate", "true"},           {"llama_dense", "compression_ratio", "1"},
-        {"llama_dense", "num_experts", "0"},                  {"hunyuan_v1_moe", "moe_drop_tokens", "false"},
-        {"qwen3_moe", "scoring_func", "\"softmax\""},         {"llama4_text", "scoring_func", "\"sigmoid\""},
-        {"glm4_moe", "num_nextn_predict_layers", "null"},     {"qwen2_moe", "sliding_window", "16"}};
+    static const char *const cases[][3] = {{"hunyuan_v1_moe", "routed_scaling_factor", "false"},
+                                           {"hunyuan_v1_moe", "n_group", "false"},
+                                           {"hunyuan_v1_moe", "moe_topk", "[2,2,2]"},
+                                           {"hunyuan_v1_moe", "num_shared_expert", "[1,1,1]"},
+                                           {"minimax_m2", "rotary_dim", "16"},
+                                           {"minimax_m2", "attn_type_list", "[1,1,1]"},
+                                           {"ernie4_5_moe", "moe_layer_start_index", "[2,1]"},
+                                           {"ernie4_5_moe", "moe_layer_end_index", "[-1,1]"},
+                                           {"llama_dense", "clip_qkv", "null"},
+                                           {"llama_dense", "sliding_window", "512"},
+                                           {"dots1", "scoring_func", "\"noaux_tc\""},
+                                           {"phimoe", "architectures", "[\"PhiMoEForCausalLM\"]"},
+                                           {"deepseek_v2", "rope_interleave", "true"},
+                                           {"ernie4_5_moe", "rope_interleave", "true"},
+                                           {"llama4_text", "rope_interleave", "true"},
+                                           {"granitemoe", "shared_intermediate_size", "0"},
+                                           {"minimax_m2", "attn_type_list", "null"},
+                                           {"qwen3_dense", "qk_norm", "true"},
+                                           {"qwen3_next", "attn_output_gate", "true"},
+                                           {"llama_dense", "compression_ratio", "1"},
+                                           {"llama_dense", "num_experts", "0"},
+                                           {"hunyuan_v1_moe", "moe_drop_tokens", "false"},
+                                           {"qwen3_moe", "scoring_func", "\"softmax\""},
+                                           {"llama4_text", "scoring_func", "\"sigmoid\""},
+                                           {"glm4_moe", "num_nextn_predict_layers", "null"},
+                                           {"qwen2_moe", "sliding_window", "16"}};
     fixture *f = *state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         tt_model *plain = open_changed(f, cases[i][0], NULL, NULL);
@@ -619,15 +673,18 @@ static void layers_follow_their_keys(void **state)
     json_decref(config);
     assert_int_equal(tt_model_open(f->dir, &model), TT_OK);
     layer = tt_model_arch(model)->layer;
-    assert_true(layer[0].rope && layer[0].chunk == 16 && !layer[0].scale_queries && layer[0].qk_norm);
-    assert_true(!layer[1].rope && layer[1].chunk == 0 && layer[1].scale_queries && !layer[1].qk_norm);
+    assert_true(layer[0].rope && layer[0].chunk == 16 && !layer[0].scale_queries &&
+                layer[0].qk_norm);
+    assert_true(!layer[1].rope && layer[1].chunk == 0 && layer[1].scale_queries &&
+                !layer[1].qk_norm);
     tt_model_close(&model);
     static const char *const tuning[] = {"false", "0", "true", "4"}; /* 4: Llama-4-Scout */
     for (size_t i = 0; i < sizeof(tuning) / sizeof(tuning[0]); i++) {
         arrange(f, "llama4_text", "config.json", "no_rope_layers", "[1,0,1]");
         config = read_json(fixture_path(f, "config.json"));
         json_object_del(config, "layer_types");
-        json_object_set_new(config, "attn_temperature_tuning", json_loads(tuning[i], JSON_DECODE_ANY, NULL));
+        json_object_set_new(config, "attn_temperature_tuning",
+                            json_loads(tuning[i], JSON_DECODE_ANY, NULL));
         fixture_write_json(f, "config.json", config);
         json_decref(config);
         assert_int_equal(tt_model_open(f->dir, &model), TT_OK);
@@ -642,8 +699,10 @@ static void layers_follow_their_keys(void **state)
     tt_model_close(&model);
     arrange(f, "llama4_text", "config.json", "moe_layers", "[0,2]");
     expect_refusal(f, TT_ERR_FILE, "model.layers.1.feed_forward.gate_proj.weight", "missing", NULL);
-    arrange(f, "qwen3_next", "config.json", "layer_types", NULL); /* every fourth is full: none of three */
-    expect_refusal(f, TT_ERR_FILE, "model.layers.2.linear_attn.in_proj_qkvz.weight", "missing", NULL);
+    /* every fourth is full: none of three */
+    arrange(f, "qwen3_next", "config.json", "layer_types", NULL);
+    expect_refusal(f, TT_ERR_FILE, "model.layers.2.linear_attn.in_proj_qkvz.weight", "missing",
+                   NULL);
     arrange(f, "ernie4_5_moe", "config.json", "moe_layer_interval", "2");
     expect_refusal(f, TT_ERR_FILE, "model.layers.2.mlp.gate_proj.weight", "missing", NULL);
     arrange(f, "ernie4_5_moe", "config.json", "moe_layer_end_index", "1");

@@ -1,5 +1,6 @@
-/* test_gguf.c - the GGUF container: what is read, and every way of being broken that we could think of. The bytes are made here,
- * from the specification; the header must come back whole or be refused with one message, whatever is cut or flipped. */
+/* test_gguf.c - the GGUF container: what is read, and every way of being broken that we could think
+ * of. The bytes are made here, from the specification; the header must come back whole or be
+ * refused with one message, whatever is cut or flipped. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -59,7 +60,8 @@ static void key_u32(bytes *b, const char *name, uint32_t value)
     put_le(b, value, 4);
 }
 
-static void tensor(bytes *b, const char *name, unsigned n_dims, const uint64_t *dim, uint32_t type, uint64_t offset)
+static void tensor(bytes *b, const char *name, unsigned n_dims, const uint64_t *dim, uint32_t type,
+                   uint64_t offset)
 {
     put_string(b, name);
     put_le(b, n_dims, 4);
@@ -130,7 +132,8 @@ static void expect_refused(const bytes *b, tt_status status, ...)
     tti_gguf gguf = {0};
     tt_status st = parse(b, &gguf);
     if (st != status) {
-        fail_msg("%s instead of %s: %s", tt_status_name(st), tt_status_name(status), tt_status_message());
+        fail_msg("%s instead of %s: %s", tt_status_name(st), tt_status_name(status),
+                 tt_status_message());
     }
     assert_null(gguf.key);
     assert_non_null(strstr(tt_status_message(), "FILE.gguf"));
@@ -175,7 +178,8 @@ static void whole_file_is_read(void **state)
         assert_null(tti_gguf_find(&g, "a.lis"));
         assert_null(tti_gguf_find(&g, "a.lists"));
         const tti_gguf_tensor *q = tti_gguf_find_tensor(&g, "w.q");
-        assert_true(q->bytes == 3 * 34 && q->offset == g.data_offset + 32 && q->offset + q->bytes == b.n);
+        assert_true(q->bytes == 3 * 34 && q->offset == g.data_offset + 32 &&
+                    q->offset + q->bytes == b.n);
         assert_string_equal(q->type->dtype.name, "Q8_0");
         assert_null(tti_gguf_find_tensor(&g, "w"));
         tti_gguf_fini(&g);
@@ -195,7 +199,8 @@ static void any_cut_is_refused(void **state)
     }
 }
 
-/* With the file longer than the buffer, each cut within the header asks for more, and none of the data is needed. */
+/* With the file longer than the buffer, each cut within the header asks for more, and none of the
+ * data is needed. */
 static void short_buffers_ask_for_more(void **state)
 {
     (void)state;
@@ -218,7 +223,8 @@ static void short_buffers_ask_for_more(void **state)
     }
 }
 
-/* Every byte of the header with other values: read or refused, never a fault (the sanitizer build proves it). */
+/* Every byte of the header with other values: read or refused, never a fault (the sanitizer build
+ * proves it). */
 static void any_flip_is_survived(void **state)
 {
     (void)state;
@@ -274,7 +280,8 @@ static void huge_counts_are_refused(void **state)
         key(&b, "a.text", TTI_GGUF_STRING);
         put_le(&b, huge[i], 8);
         expect_refused(&b, TT_ERR_FILE, "a.text", NULL);
-        static const tti_gguf_type types[] = {TTI_GGUF_U8, TTI_GGUF_F64, TTI_GGUF_STRING, TTI_GGUF_ARRAY};
+        static const tti_gguf_type types[] = {TTI_GGUF_U8, TTI_GGUF_F64, TTI_GGUF_STRING,
+                                              TTI_GGUF_ARRAY};
         for (size_t k = 0; k < sizeof(types) / sizeof(types[0]); k++) {
             begin(&b, 3, 0, 1);
             key(&b, "a.list", TTI_GGUF_ARRAY);
@@ -340,7 +347,8 @@ static void nested_arrays_end_somewhere(void **state)
 }
 
 /* One F32 tensor with this shape and place in a file that holds 64 bytes of data. */
-static void make_tensor(bytes *b, const char *name, unsigned n_dims, const uint64_t *dim, uint32_t type, uint64_t offset)
+static void make_tensor(bytes *b, const char *name, unsigned n_dims, const uint64_t *dim,
+                        uint32_t type, uint64_t offset)
 {
     begin(b, 3, 1, 0);
     tensor(b, name, n_dims, dim, type, offset);

@@ -1,6 +1,7 @@
-/* test_gguf_kinds.c - GGUF files as other and older writers make them, which today's converter does not: latent attention whose kv_b is
- * whole and quantised, q, k and v in one tensor, experts in tensors of their own, layers that predict further tokens, keys of other integer
- * types and for each layer. Each must be the model of the safetensors checkpoint that its numbers are from. */
+/* test_gguf_kinds.c - GGUF files as other and older writers make them, which today's converter does
+ * not: latent attention whose kv_b is whole and quantised, q, k and v in one tensor, experts in
+ * tensors of their own, layers that predict further tokens, keys of other integer types and for
+ * each layer. Each must be the model of the safetensors checkpoint that its numbers are from. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -67,15 +68,19 @@ static unsigned char *to_q8_0(float *x, int64_t n)
     return blocks;
 }
 
-/* The keys of files from before k_b and v_b; kv_b as numbers (*kv NULL) or in blocks, whose numbers go to kv[layer]. */
+/* The keys of files from before k_b and v_b; kv_b as numbers (*kv NULL) or in blocks, whose numbers
+ * go to kv[layer]. */
 static void make_old_latent(gguf_maker *m, const tt_model *whole, float **kv)
 {
-    static const char *const but[] = {"attn_k_b", "attn_v_b", "attention.key_length", "attention.value_length", "head_count_kv", NULL};
+    static const char *const but[] = {
+        "attn_k_b",      "attn_v_b", "attention.key_length", "attention.value_length",
+        "head_count_kv", NULL};
     const tt_arch *arch = tt_model_arch(whole);
     gguf_source s;
     gguf_source_open(&s, GGUF "deepseek_v3.gguf");
     gguf_copy(m, &s, but);
-    gguf_put_int(m, "deepseek2.attention.key_length", TTI_GGUF_U32, arch->nope_dim + arch->rope_dim);
+    gguf_put_int(m, "deepseek2.attention.key_length", TTI_GGUF_U32,
+                 arch->nope_dim + arch->rope_dim);
     gguf_put_int(m, "deepseek2.attention.value_length", TTI_GGUF_U32, arch->v_dim);
     gguf_put_int(m, "deepseek2.attention.head_count_kv", TTI_GGUF_U32, arch->Nq);
     for (int64_t layer = 0; layer < arch->L; layer++) {
@@ -86,7 +91,8 @@ static void make_old_latent(gguf_maker *m, const tt_model *whole, float **kv)
         snprintf(name, sizeof(name), "blk.%d.attn_kv_b.weight", (int)layer);
         if (kv) {
             unsigned char *blocks = to_q8_0(x, n);
-            gguf_put_tensor(m, name, 2, dim, Q8_0, blocks, (size_t)(n / Q8_0_ELEMENTS * Q8_0_BYTES));
+            gguf_put_tensor(m, name, 2, dim, Q8_0, blocks,
+                            (size_t)(n / Q8_0_ELEMENTS * Q8_0_BYTES));
             free(blocks);
             kv[layer] = x;
         } else {
@@ -134,12 +140,14 @@ static void whole_kv_b_beside_its_parts_is_a_copy(void **state)
         gguf_source_open(&s, GGUF "deepseek_v3.gguf");
         gguf_copy(&m, &s, NULL);
         gguf_source_close(&s);
-        for (int64_t layer = stray; layer < tt_model_arch(whole)->L + stray; layer++) { /* the last one is of no layer */
+        /* the last one is of no layer */
+        for (int64_t layer = stray; layer < tt_model_arch(whole)->L + stray; layer++) {
             char name[NAME_BYTES];
             tt_tensor t = tt_model_tensor(whole, TT_ROLE_KV_B, 0, 0);
             float *x = numbers(whole, &t);
             snprintf(name, sizeof(name), "blk.%d.attn_kv_b.weight", (int)layer);
-            gguf_put_tensor(&m, name, 2, (int64_t[]){t.cols, t.rows}, F32, x, (size_t)(t.rows * t.cols) * sizeof(*x));
+            gguf_put_tensor(&m, name, 2, (int64_t[]){t.cols, t.rows}, F32, x,
+                            (size_t)(t.rows * t.cols) * sizeof(*x));
             free(x);
         }
         if (stray) {
@@ -179,11 +187,13 @@ static void absent_groups_are_one_group_and_a_warning(void **state)
     fixture_end(&f);
 }
 
-/* Of DeepSeek-V2's kin, the model of 160 experts has groups; smaller ones have none. Opening fails later: the other keys are of V3. */
+/* Of DeepSeek-V2's kin, the model of 160 experts has groups; smaller ones have none. Opening fails
+ * later: the other keys are of V3. */
 static void a_grouped_v2_is_warned_of(void **state)
 {
     (void)state;
-    static const char *const but[] = {"expert_group_count", "expert_group_used_count", "expert_gating_func", "expert_count", NULL};
+    static const char *const but[] = {"expert_group_count", "expert_group_used_count",
+                                      "expert_gating_func", "expert_count", NULL};
     for (int experts = 64; experts <= 160; experts += 96) {
         fixture f;
         gguf_source s;
@@ -205,12 +215,14 @@ static void a_grouped_v2_is_warned_of(void **state)
 
 /* ---- tensors that no role takes ---- */
 
-/* A tensor more than the metadata describe is another model; rope_freqs without a reader would be too. */
+/* A tensor more than the metadata describe is another model; rope_freqs without a reader would be
+ * too. */
 static void a_tensor_without_a_place_is_refused(void **state)
 {
     (void)state;
-    static const char *const names[] = {"blk.0.ffn_up_shexp.bias", "blk.1.attn_sinks.weight", "blk.2.ffn_up_exps.scale", "rope_factors_long.weight",
-                                        "blk.3.attn_norm.weight", "cls.weight"};
+    static const char *const names[] = {"blk.0.ffn_up_shexp.bias", "blk.1.attn_sinks.weight",
+                                        "blk.2.ffn_up_exps.scale", "rope_factors_long.weight",
+                                        "blk.3.attn_norm.weight",  "cls.weight"};
     static const float ones[8] = {1, 1, 1, 1, 1, 1, 1, 1}, zeros[8] = {0};
     fixture f;
     gguf_source s;
@@ -277,7 +289,9 @@ typedef struct called {
     const char *name;
     bool is_vector;
 } called;
-static const called globals[] = {{TT_ROLE_EMBED, "token_embd.weight", false}, {TT_ROLE_FINAL_NORM, "output_norm.weight", true}, {TT_ROLE_HEAD, "output.weight", false}};
+static const called globals[] = {{TT_ROLE_EMBED, "token_embd.weight", false},
+                                 {TT_ROLE_FINAL_NORM, "output_norm.weight", true},
+                                 {TT_ROLE_HEAD, "output.weight", false}};
 static const called of_layer[] = {{TT_ROLE_ATTENTION_NORM, "attn_norm.weight", true},
                                   {TT_ROLE_Q, "attn_q.weight", false},
                                   {TT_ROLE_K, "attn_k.weight", false},
@@ -296,10 +310,13 @@ static const called of_layer[] = {{TT_ROLE_ATTENTION_NORM, "attn_norm.weight", t
                                   {TT_ROLE_SHARED_GATE, "ffn_gate_shexp.weight", false},
                                   {TT_ROLE_SHARED_UP, "ffn_up_shexp.weight", false},
                                   {TT_ROLE_SHARED_DOWN, "ffn_down_shexp.weight", false}};
-static const called of_expert[] = {{TT_ROLE_EXPERT_GATE, "ffn_gate", false}, {TT_ROLE_EXPERT_UP, "ffn_up", false}, {TT_ROLE_EXPERT_DOWN, "ffn_down", false}};
+static const called of_expert[] = {{TT_ROLE_EXPERT_GATE, "ffn_gate", false},
+                                   {TT_ROLE_EXPERT_UP, "ffn_up", false},
+                                   {TT_ROLE_EXPERT_DOWN, "ffn_down", false}};
 
 /* A role's numbers as an F32 tensor, rows of q and k so that pairs are neighbours if `permuted`. */
-static void put_role(gguf_maker *m, const tt_model *model, const called *c, int64_t layer, const char *name, bool permuted)
+static void put_role(gguf_maker *m, const tt_model *model, const called *c, int64_t layer,
+                     const char *name, bool permuted)
 {
     tt_tensor t = tt_model_tensor(model, c->role, layer, 0);
     if (!t.name) {
@@ -308,16 +325,19 @@ static void put_role(gguf_maker *m, const tt_model *model, const called *c, int6
     float *x = numbers(model, &t), *y = malloc((size_t)(t.rows * t.cols) * sizeof(*y));
     bool moves = permuted && (c->role == TT_ROLE_Q || c->role == TT_ROLE_K);
     for (int64_t r = 0; r < t.rows; r++) {
-        memcpy(y + (moves ? unpermuted(r, tt_model_arch(model)->D) : r) * t.cols, x + r * t.cols, (size_t)t.cols * sizeof(*y));
+        memcpy(y + (moves ? unpermuted(r, tt_model_arch(model)->D) : r) * t.cols, x + r * t.cols,
+               (size_t)t.cols * sizeof(*y));
     }
     int64_t dim[] = {c->is_vector ? t.rows * t.cols : t.cols, t.rows};
-    gguf_put_tensor(m, name, c->is_vector ? 1 : 2, dim, F32, y, (size_t)(t.rows * t.cols) * sizeof(*y));
+    gguf_put_tensor(m, name, c->is_vector ? 1 : 2, dim, F32, y,
+                    (size_t)(t.rows * t.cols) * sizeof(*y));
     free(x);
     free(y);
 }
 
 /* Experts below each other in one tensor, or each in its own. */
-static void put_experts(gguf_maker *m, const tt_model *model, const called *c, int64_t from, int64_t as, bool apart)
+static void put_experts(gguf_maker *m, const tt_model *model, const called *c, int64_t from,
+                        int64_t as, bool apart)
 {
     char name[NAME_BYTES];
     float *all = NULL;
@@ -351,7 +371,8 @@ static void put_layer(gguf_maker *m, const tt_model *model, int64_t from, int64_
         snprintf(name, sizeof(name), "blk.%d.%s", (int)as, of_layer[i].name);
         put_role(m, model, &of_layer[i], from, name, is_llama);
     }
-    snprintf(name, sizeof(name), "blk.%d.%s.weight", (int)as, is_llama ? "ffn_norm" : "post_attention_norm");
+    snprintf(name, sizeof(name), "blk.%d.%s.weight", (int)as,
+             is_llama ? "ffn_norm" : "post_attention_norm");
     put_role(m, model, &(called){TT_ROLE_FFN_NORM, NULL, true}, from, name, false);
     for (size_t i = 0; i < sizeof(of_expert) / sizeof(of_expert[0]); i++) {
         put_experts(m, model, &of_expert[i], from, as, is_llama);
@@ -365,7 +386,8 @@ static void put_globals(gguf_maker *m, const tt_model *model)
     }
 }
 
-static void put_ints(gguf_maker *m, const char *architecture, const char *const *suffix, const int64_t *value)
+static void put_ints(gguf_maker *m, const char *architecture, const char *const *suffix,
+                     const int64_t *value)
 {
     for (; *suffix; suffix++, value++) {
         char name[NAME_BYTES];
@@ -377,8 +399,11 @@ static void put_ints(gguf_maker *m, const char *architecture, const char *const 
 static void experts_in_tensors_of_their_own(void **state)
 {
     (void)state;
-    static const char *const suffixes[] = {"block_count", "context_length", "embedding_length", "feed_forward_length", "attention.head_count",
-                                           "attention.head_count_kv", "expert_count", "expert_used_count", "rope.dimension_count", NULL};
+    static const char *const suffixes[] = {"block_count",          "context_length",
+                                           "embedding_length",     "feed_forward_length",
+                                           "attention.head_count", "attention.head_count_kv",
+                                           "expert_count",         "expert_used_count",
+                                           "rope.dimension_count", NULL};
     static const int64_t values[] = {3, 512, 64, 96, 4, 2, 8, 2, 16};
     fixture f;
     gguf_maker m = {0};
@@ -399,13 +424,29 @@ static void experts_in_tensors_of_their_own(void **state)
 
 /* ---- layers that predict further tokens ---- */
 
-/* GLM-4.5 as its converter writes it; with the further layer (a copy of the last) or without; rotary 0: it does not say how much of a head turns. */
-static tt_model *make_glm(const fixture *f, const tt_model *model, bool with_further, int64_t rotary)
+/* GLM-4.5 as its converter writes it; with the further layer (a copy of the last) or without;
+ * rotary 0: it does not say how much of a head turns. */
+static tt_model *make_glm(const fixture *f, const tt_model *model, bool with_further,
+                          int64_t rotary)
 {
-    static const char *const suffixes[] = {"block_count", "context_length", "embedding_length", "feed_forward_length", "attention.head_count",
-                                           "attention.head_count_kv", "attention.key_length", "attention.value_length", "expert_count", "expert_used_count",
-                                           "expert_group_count", "expert_group_used_count", "expert_feed_forward_length",
-                                           "expert_shared_count", "leading_dense_block_count", "expert_gating_func", "nextn_predict_layers", NULL};
+    static const char *const suffixes[] = {"block_count",
+                                           "context_length",
+                                           "embedding_length",
+                                           "feed_forward_length",
+                                           "attention.head_count",
+                                           "attention.head_count_kv",
+                                           "attention.key_length",
+                                           "attention.value_length",
+                                           "expert_count",
+                                           "expert_used_count",
+                                           "expert_group_count",
+                                           "expert_group_used_count",
+                                           "expert_feed_forward_length",
+                                           "expert_shared_count",
+                                           "leading_dense_block_count",
+                                           "expert_gating_func",
+                                           "nextn_predict_layers",
+                                           NULL};
     static const int64_t values[] = {4, 512, 64, 96, 4, 2, 32, 32, 16, 4, 1, 1, 32, 1, 1, 2, 1};
     gguf_maker m = {0};
     gguf_put_text(&m, "general.architecture", "glm4moe");
@@ -425,10 +466,12 @@ static tt_model *make_glm(const fixture *f, const tt_model *model, bool with_fur
         int64_t H = tt_model_arch(model)->H, dim[] = {2 * H, H};
         float *x = calloc((size_t)(2 * H * H), sizeof(*x));
         put_layer(&m, model, 2, 3, false);
-        gguf_put_tensor(&m, "blk.3.nextn.eh_proj.weight", 2, dim, F32, x, (size_t)(2 * H * H) * sizeof(*x));
+        gguf_put_tensor(&m, "blk.3.nextn.eh_proj.weight", 2, dim, F32, x,
+                        (size_t)(2 * H * H) * sizeof(*x));
         gguf_put_tensor(&m, "blk.3.nextn.enorm.weight", 1, &H, F32, x, (size_t)H * sizeof(*x));
         gguf_put_tensor(&m, "blk.3.nextn.hnorm.weight", 1, &H, F32, x, (size_t)H * sizeof(*x));
-        gguf_put_tensor(&m, "blk.3.nextn.shared_head_norm.weight", 1, &H, F32, x, (size_t)H * sizeof(*x));
+        gguf_put_tensor(&m, "blk.3.nextn.shared_head_norm.weight", 1, &H, F32, x,
+                        (size_t)H * sizeof(*x));
         free(x);
     }
     return gguf_open(&m, f);
@@ -446,10 +489,13 @@ static void further_layers_are_no_blocks(void **state)
     assert_int_equal(arch->L, 3);
     assert_int_equal(arch->n_mtp, 1);
     assert_true(arch->layer[3].is_moe);
-    static const tt_role roles[] = {TT_ROLE_Q, TT_ROLE_FFN_NORM, TT_ROLE_ROUTER, TT_ROLE_EXPERT_DOWN, TT_ROLE_SHARED_UP};
+    static const tt_role roles[] = {TT_ROLE_Q, TT_ROLE_FFN_NORM, TT_ROLE_ROUTER,
+                                    TT_ROLE_EXPERT_DOWN, TT_ROLE_SHARED_UP};
     for (size_t i = 0; i < sizeof(roles) / sizeof(roles[0]); i++) {
-        tt_tensor last = tt_model_tensor(model, roles[i], 2, 5), further = tt_model_tensor(made, roles[i], 3, 5);
-        assert_true(last.name && further.name && last.rows == further.rows && last.cols == further.cols);
+        tt_tensor last = tt_model_tensor(model, roles[i], 2, 5),
+                  further = tt_model_tensor(made, roles[i], 3, 5);
+        assert_true(last.name && further.name && last.rows == further.rows &&
+                    last.cols == further.cols);
         float *x = numbers(model, &last), *y = numbers(made, &further);
         assert_memory_equal(x, y, (size_t)(last.rows * last.cols) * sizeof(*x));
         free(x);
@@ -494,7 +540,8 @@ static void wide_keys_and_lists_for_layers(void **state)
     make_wide(&m, equal, 3);
     expect_same("qwen2_moe", gguf_open(&m, &f));
     make_wide(&m, unequal, 3);
-    gguf_expect_refused(&m, &f, TT_ERR_UNSUPPORTED, "qwen2moe.attention.head_count_kv", "differs from layer to layer");
+    gguf_expect_refused(&m, &f, TT_ERR_UNSUPPORTED, "qwen2moe.attention.head_count_kv",
+                        "differs from layer to layer");
     make_wide(&m, equal, 0);
     gguf_expect_refused(&m, &f, TT_ERR_FILE, "qwen2moe.attention.head_count_kv", "empty");
     make_wide(&m, equal, 3);
@@ -505,7 +552,8 @@ static void wide_keys_and_lists_for_layers(void **state)
 
 /* ---- rotary components ---- */
 
-/* The family turns half a head where a configuration does not say; a GGUF file without the key means all of it. */
+/* The family turns half a head where a configuration does not say; a GGUF file without the key
+ * means all of it. */
 static void an_absent_dimension_count_is_the_whole_head(void **state)
 {
     (void)state;
@@ -524,11 +572,13 @@ static void an_absent_dimension_count_is_the_whole_head(void **state)
 
 /* ---- ends of texts ---- */
 
-/* They come from the vocabulary alone, so a tokenizer of a kind that is unknown here ends texts too. */
+/* They come from the vocabulary alone, so a tokenizer of a kind that is unknown here ends texts
+ * too. */
 static void end_ids_need_no_tokenizer(void **state)
 {
     (void)state;
-    static const char *const all[] = {"tokenizer.", NULL}, *const but[] = {"tokenizer.ggml.pre", NULL};
+    static const char *const all[] = {"tokenizer.", NULL}, *const but[] = {"tokenizer.ggml.pre",
+                                                                           NULL};
     fixture f;
     gguf_source s, v;
     gguf_maker m = {0};
@@ -541,7 +591,8 @@ static void end_ids_need_no_tokenizer(void **state)
     const int32_t *known = tti_tokenizer_stop_ids(tokenizer, &n_known);
     gguf_copy(&m, &s, all);
     for (size_t i = 0; i < v.gguf.n_keys; i++) {
-        if (is_one_of(gguf_name(v.gguf.key[i].name), all) && !is_one_of(gguf_name(v.gguf.key[i].name), but)) {
+        if (is_one_of(gguf_name(v.gguf.key[i].name), all) &&
+            !is_one_of(gguf_name(v.gguf.key[i].name), but)) {
             gguf_put_key(&m, &v.gguf.key[i]);
         }
     }
@@ -565,7 +616,8 @@ static void end_ids_need_no_tokenizer(void **state)
 
 /* ---- constants of families ---- */
 
-/* A Granite configuration without attention_multiplier means 1; a GGUF file without attention.scale the usual scale. */
+/* A Granite configuration without attention_multiplier means 1; a GGUF file without attention.scale
+ * the usual scale. */
 static void an_absent_scale_is_by_the_width(void **state)
 {
     (void)state;
@@ -589,11 +641,13 @@ static void an_absent_scale_is_by_the_width(void **state)
     fixture_end(&f);
 }
 
-/* Without expert_gating_func the choice bias tells sigmoids from a softmax, whatever it is called. */
+/* Without expert_gating_func the choice bias tells sigmoids from a softmax, whatever it is
+ * called. */
 static void the_choice_bias_tells_the_generation(void **state)
 {
     (void)state;
-    static const char *const but[] = {"exp_probs_b", "expert_gating_func", NULL}, *const endings[] = {".bias", ".weight", ""};
+    static const char *const but[] = {"exp_probs_b", "expert_gating_func", NULL},
+                             *const endings[] = {".bias", ".weight", ""};
     fixture f;
     gguf_source s;
     gguf_maker m = {0};
@@ -605,9 +659,11 @@ static void the_choice_bias_tells_the_generation(void **state)
             const tti_gguf_tensor *tensor = &s.gguf.tensor[t];
             int layer;
             char name[NAME_BYTES];
-            if (strstr(gguf_name(tensor->name), "exp_probs_b") && sscanf(gguf_name(tensor->name), "blk.%d.", &layer) == 1) {
+            if (strstr(gguf_name(tensor->name), "exp_probs_b") &&
+                sscanf(gguf_name(tensor->name), "blk.%d.", &layer) == 1) {
                 snprintf(name, sizeof(name), "blk.%d.exp_probs_b%s", layer, endings[i]);
-                gguf_put_tensor(&m, name, tensor->n_dims, tensor->dim, tensor->type->id, s.bytes + tensor->offset, tensor->bytes);
+                gguf_put_tensor(&m, name, tensor->n_dims, tensor->dim, tensor->type->id,
+                                s.bytes + tensor->offset, tensor->bytes);
             }
         }
         expect_same("deepseek_v3", gguf_open(&m, &f));

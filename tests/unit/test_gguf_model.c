@@ -1,6 +1,6 @@
-/* test_gguf_model.c - GGUF files made by another converter are the same models as the checkpoints that they were made from: the same
- * tt_arch, and the same numbers in every role of every layer and expert. Also: which file a path means, split models, and
- * configurations that are refused. */
+/* test_gguf_model.c - GGUF files made by another converter are the same models as the checkpoints
+ * that they were made from: the same tt_arch, and the same numbers in every role of every layer and
+ * expert. Also: which file a path means, split models, and configurations that are refused. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -19,7 +19,8 @@
 static void converted_files_are_the_same_models(void **state)
 {
     (void)state;
-    static const char *const names[] = {"deepseek_v3", "granitemoeshared", "llama4_text", "qwen2_moe", "qwen3_next"};
+    static const char *const names[] = {"deepseek_v3", "granitemoeshared", "llama4_text",
+                                        "qwen2_moe", "qwen3_next"};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         char path[128];
         snprintf(path, sizeof(path), "tests/golden/architectures/%s", names[i]);
@@ -36,7 +37,8 @@ static void converted_files_are_the_same_models(void **state)
 static void any_part_means_the_whole(void **state)
 {
     (void)state;
-    static const char *const names[] = {"tests/golden/gguf/split", "tests/golden/gguf/split/llama_dense-00001-of-00003.gguf",
+    static const char *const names[] = {"tests/golden/gguf/split",
+                                        "tests/golden/gguf/split/llama_dense-00001-of-00003.gguf",
                                         "tests/golden/gguf/split/llama_dense-00003-of-00003.gguf"};
     tt_model *a = open_model(source_path("tests/golden/architectures/llama_dense"));
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
@@ -65,19 +67,23 @@ static void broken_splits_are_refused(void **state)
     fixture_begin(&f);
     copy_part(&f, "llama_dense-00001-of-00003.gguf", "m-00001-of-00003.gguf");
     copy_part(&f, "llama_dense-00003-of-00003.gguf", "m-00003-of-00003.gguf");
-    expect_message(tt_model_open(f.dir, &model), TT_ERR_FILE, "m-00002-of-00003.gguf", "No such file");
+    expect_message(tt_model_open(f.dir, &model), TT_ERR_FILE, "m-00002-of-00003.gguf",
+                   "No such file");
     copy_part(&f, "llama_dense-00003-of-00003.gguf", "m-00002-of-00003.gguf");
     expect_message(tt_model_open(f.dir, &model), TT_ERR_FILE, "m-00002-of-00003.gguf", "split.no");
     copy_part(&f, "llama_dense-00001-of-00003.gguf", "alone.gguf");
     expect_message(tt_model_open(f.dir, &model), TT_ERR_FILE, f.dir, "several GGUF models");
-    expect_message(tt_model_open(fixture_path(&f, "alone.gguf"), &model), TT_ERR_FILE, "alone.gguf", "one of 3 parts");
+    expect_message(tt_model_open(fixture_path(&f, "alone.gguf"), &model), TT_ERR_FILE, "alone.gguf",
+                   "one of 3 parts");
     copy_part(&f, "llama_dense-00001-of-00003.gguf", "n-00001-of-00002.gguf");
-    expect_message(tt_model_open(fixture_path(&f, "n-00001-of-00002.gguf"), &model), TT_ERR_FILE, "split.count", "3");
+    expect_message(tt_model_open(fixture_path(&f, "n-00001-of-00002.gguf"), &model), TT_ERR_FILE,
+                   "split.count", "3");
     fixture_end(&f);
 }
 
 /* Copies a file with some bytes replaced: `from` is there once and as long as `to`. */
-static void change(const fixture *f, const char *source, const char *from, const char *to, size_t n_bytes)
+static void change(const fixture *f, const char *source, const char *from, const char *to,
+                   size_t n_bytes)
 {
     size_t n, at = 0, hits = 0;
     unsigned char *bytes = read_whole(source_path(source), &n);
@@ -101,20 +107,39 @@ static void unknown_and_missing_keys_are_named(void **state)
         const char *from, *to, *say[2];
         tt_status status;
     } cases[] = {
-        {"general.architecture", "general.architecturf", {"general.architecture", "missing"}, TT_ERR_FILE},
-        {"qwen2moe.embedding_length", "qwen2moe.embedding_lengtx", {"qwen2moe.embedding_length", "missing"}, TT_ERR_FILE},
-        {"qwen2moe.block_count", "qwen2moe.block_counx", {"qwen2moe.block_count", "missing"}, TT_ERR_FILE},
-        {"qwen2moe.expert_used_count", "qwen2moe.expert_used_counx", {"qwen2moe.expert_used_count", "missing"}, TT_ERR_FILE},
+        {"general.architecture",
+         "general.architecturf",
+         {"general.architecture", "missing"},
+         TT_ERR_FILE},
+        {"qwen2moe.embedding_length",
+         "qwen2moe.embedding_lengtx",
+         {"qwen2moe.embedding_length", "missing"},
+         TT_ERR_FILE},
+        {"qwen2moe.block_count",
+         "qwen2moe.block_counx",
+         {"qwen2moe.block_count", "missing"},
+         TT_ERR_FILE},
+        {"qwen2moe.expert_used_count",
+         "qwen2moe.expert_used_counx",
+         {"qwen2moe.expert_used_count", "missing"},
+         TT_ERR_FILE},
         {"token_embd.weight", "token_embx.weight", {"token_embd.weight", "missing"}, TT_ERR_FILE},
-        {"blk.1.attn_k.weight", "blk.1.attn_x.weight", {"blk.1.attn_k.weight", "missing"}, TT_ERR_FILE},
-        {"blk.2.ffn_down_exps.weight", "blk.2.ffn_down_expx.weight", {"blk.2.ffn_down_exps.weight", "missing"}, TT_ERR_FILE},
+        {"blk.1.attn_k.weight",
+         "blk.1.attn_x.weight",
+         {"blk.1.attn_k.weight", "missing"},
+         TT_ERR_FILE},
+        {"blk.2.ffn_down_exps.weight",
+         "blk.2.ffn_down_expx.weight",
+         {"blk.2.ffn_down_exps.weight", "missing"},
+         TT_ERR_FILE},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         fixture f;
         tt_model *model = NULL;
         fixture_begin(&f);
         change(&f, source, cases[i].from, cases[i].to, strlen(cases[i].from));
-        expect_message(tt_model_open(fixture_path(&f, "m.gguf"), &model), cases[i].status, cases[i].say[0], cases[i].say[1]);
+        expect_message(tt_model_open(fixture_path(&f, "m.gguf"), &model), cases[i].status,
+                       cases[i].say[0], cases[i].say[1]);
         assert_non_null(strstr(tt_status_message(), "m.gguf"));
         fixture_end(&f);
     }
@@ -131,7 +156,8 @@ static void cut_files_are_refused(void **state)
     for (size_t cut = 0; cut < n; cut += cut < 6000 ? 97 : n / 40) {
         tt_model *model = NULL;
         fixture_write(&f, "m.gguf", bytes, cut);
-        expect_message(tt_model_open(fixture_path(&f, "m.gguf"), &model), TT_ERR_FILE, "m.gguf", "the file has");
+        expect_message(tt_model_open(fixture_path(&f, "m.gguf"), &model), TT_ERR_FILE, "m.gguf",
+                       "the file has");
     }
     fixture_end(&f);
     free(bytes);
@@ -140,8 +166,9 @@ static void cut_files_are_refused(void **state)
 static void tokenizers_agree(void **state)
 {
     (void)state;
-    static const char *const texts[] = {"What is hwloc?", "  two  spaces\n\nand\tmore 12345 \xc3\xa4\xe2\x82\xac", "int main(void) { return 0; }", "",
-                                        "\xf0\x9f\x98\x80 don't"};
+    static const char *const texts[] = {
+        "What is hwloc?", "  two  spaces\n\nand\tmore 12345 \xc3\xa4\xe2\x82\xac",
+        "int main(void) { return 0; }", "", "\xf0\x9f\x98\x80 don't"};
     tt_tokenizer *a = NULL, *b = NULL;
     assert_int_equal(tt_tokenizer_create(source_path("models/tiny-moe"), &a), TT_OK);
     if (tt_tokenizer_create(source_path("tests/golden/gguf/vocabulary.gguf"), &b) != TT_OK) {
@@ -174,14 +201,18 @@ static void tokenizers_are_found(void **state)
     static const struct {
         const char *path;
         bool exists;
-    } cases[] = {{"tests/golden/gguf/vocabulary.gguf", true}, {"tests/golden/gguf/qwen2_moe.gguf", false},
-                 {"tests/golden/gguf/split", false},          {"tests/golden/tokenizers/tiktoken", true},
-                 {"models/tiny-moe", true},                   {"models/tiny-moe/tokenizer.json", true},
+    } cases[] = {{"tests/golden/gguf/vocabulary.gguf", true},
+                 {"tests/golden/gguf/qwen2_moe.gguf", false},
+                 {"tests/golden/gguf/split", false},
+                 {"tests/golden/tokenizers/tiktoken", true},
+                 {"models/tiny-moe", true},
+                 {"models/tiny-moe/tokenizer.json", true},
                  {"tests/golden/architectures/mixtral", false}};
     bool exists;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         exists = !cases[i].exists;
-        if (tt_tokenizer_exists(source_path(cases[i].path), &exists) != TT_OK || exists != cases[i].exists) {
+        if (tt_tokenizer_exists(source_path(cases[i].path), &exists) != TT_OK ||
+            exists != cases[i].exists) {
             fail_msg("%s: %d", cases[i].path, exists);
         }
     }
@@ -202,8 +233,12 @@ static tt_role role_of(const char *name, int *layer_out)
     static const struct {
         const char *name;
         tt_role role;
-    } roles[] = {{"attn_q.weight", TT_ROLE_Q}, {"attn_k.weight", TT_ROLE_K}, {"attn_v.weight", TT_ROLE_V}, {"attn_output.weight", TT_ROLE_O},
-                 {"ffn_gate_exps.weight", TT_ROLE_EXPERT_GATE}, {"ffn_up_exps.weight", TT_ROLE_EXPERT_UP},
+    } roles[] = {{"attn_q.weight", TT_ROLE_Q},
+                 {"attn_k.weight", TT_ROLE_K},
+                 {"attn_v.weight", TT_ROLE_V},
+                 {"attn_output.weight", TT_ROLE_O},
+                 {"ffn_gate_exps.weight", TT_ROLE_EXPERT_GATE},
+                 {"ffn_up_exps.weight", TT_ROLE_EXPERT_UP},
                  {"ffn_down_exps.weight", TT_ROLE_EXPERT_DOWN}};
     char suffix[128];
     if (sscanf(name, "blk.%d.%127s", layer_out, suffix) == 2) {
@@ -216,7 +251,8 @@ static tt_role role_of(const char *name, int *layer_out)
     return TT_ROLE_COUNT;
 }
 
-/* Spoils one scale in the last block of a tensor: its last row is refused, by name and count, and its first one is read. */
+/* Spoils one scale in the last block of a tensor: its last row is refused, by name and count, and
+ * its first one is read. */
 static void spoil(const fixture *f, const char *file, size_t tensor_id, int half)
 {
     enum { LAST_EXPERT = 2 };
@@ -239,11 +275,14 @@ static void spoil(const fixture *f, const char *file, size_t tensor_id, int half
     free(bytes);
     gguf_source_close(&s);
     tt_model *model = open_model(fixture_path(f, "m.gguf"));
-    tt_tensor whole = tt_model_tensor(model, role, layer, role >= TT_ROLE_EXPERT_GATE && role <= TT_ROLE_EXPERT_DOWN ? LAST_EXPERT : 0);
+    tt_tensor whole = tt_model_tensor(
+        model, role, layer,
+        role >= TT_ROLE_EXPERT_GATE && role <= TT_ROLE_EXPERT_DOWN ? LAST_EXPERT : 0);
     assert_non_null(whole.name);
     float *row = malloc((size_t)whole.cols * sizeof(*row));
     assert_int_equal(tt_model_read_f32(model, &whole, 0, 1, row), TT_OK);
-    expect_message(tt_model_read_f32(model, &whole, whole.rows - 1, 1, row), TT_ERR_FILE, name, "1 scales");
+    expect_message(tt_model_read_f32(model, &whole, whole.rows - 1, 1, row), TT_ERR_FILE, name,
+                   "1 scales");
     free(row);
     tt_model_close(&model);
 }
@@ -251,7 +290,8 @@ static void spoil(const fixture *f, const char *file, size_t tensor_id, int half
 static void scales_that_are_no_numbers_are_refused(void **state)
 {
     (void)state;
-    static const char *const files[] = {"tests/golden/gguf/types_a.gguf", "tests/golden/gguf/types_b.gguf"};
+    static const char *const files[] = {"tests/golden/gguf/types_a.gguf",
+                                        "tests/golden/gguf/types_b.gguf"};
     bool is_seen[64] = {false}; /* by GGML's number of the type */
     int n_types = 0;
     fixture f;
@@ -262,7 +302,8 @@ static void scales_that_are_no_numbers_are_refused(void **state)
         for (size_t k = 0; k < s.gguf.n_tensors; k++) {
             const tti_block_type *type = s.gguf.tensor[k].type;
             int layer = 0, n = type->n_halves > 0 ? type->n_halves : 1;
-            if (type->elements == 1 || is_seen[type->id] || role_of(gguf_name(s.gguf.tensor[k].name), &layer) == TT_ROLE_COUNT) {
+            if (type->elements == 1 || is_seen[type->id] ||
+                role_of(gguf_name(s.gguf.tensor[k].name), &layer) == TT_ROLE_COUNT) {
                 continue;
             }
             is_seen[type->id] = true;

@@ -1,5 +1,6 @@
-/* test_gguf_rope.c - the rotary embedding of GGUF files: divisors of frequencies for two lengths, types of scaling and their factors, keys of
- * old files. Where a safetensors checkpoint can say the same, both must give the same angles. */
+/* test_gguf_rope.c - the rotary embedding of GGUF files: divisors of frequencies for two lengths,
+ * types of scaling and their factors, keys of old files. Where a safetensors checkpoint can say the
+ * same, both must give the same angles. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -23,11 +24,14 @@ enum { F32 = 0, NAME_BYTES = 128 };
 /* ---- rotary frequencies ---- */
 
 enum { N_FREQUENCIES = 8 };
-static const float short_factors[N_FREQUENCIES] = {1.0f, 1.0f, 1.25f, 1.5f, 1.75f, 2.0f, 2.5f, 3.0f};
+static const float short_factors[N_FREQUENCIES] = {1.0f,  1.0f, 1.25f, 1.5f,
+                                                   1.75f, 2.0f, 2.5f,  3.0f};
 static const float long_factors[N_FREQUENCIES] = {1.0f, 1.5f, 2.0f, 3.0f, 5.0f, 9.0f, 17.0f, 33.0f};
 
-/* llama_dense from its parts, without its own divisors but with those of two lengths. Either may be NULL. */
-static void make_longrope(gguf_maker *m, int64_t context, const float *short_factor, const float *long_factor)
+/* llama_dense from its parts, without its own divisors but with those of two lengths. Either may be
+ * NULL. */
+static void make_longrope(gguf_maker *m, int64_t context, const float *short_factor,
+                          const float *long_factor)
 {
     static const char *const but[] = {"split.", "rope_freqs", "llama.context_length", NULL};
     int64_t dim[] = {N_FREQUENCIES};
@@ -44,24 +48,30 @@ static void make_longrope(gguf_maker *m, int64_t context, const float *short_fac
     gguf_put_int(m, "llama.rope.scaling.original_context_length", TTI_GGUF_U32, 64);
     gguf_put_real(m, "llama.rope.scaling.attn_factor", 1.25f);
     if (short_factor) {
-        gguf_put_tensor(m, "rope_factors_short.weight", 1, dim, F32, short_factor, N_FREQUENCIES * sizeof(*short_factor));
+        gguf_put_tensor(m, "rope_factors_short.weight", 1, dim, F32, short_factor,
+                        N_FREQUENCIES * sizeof(*short_factor));
     }
     if (long_factor) {
-        gguf_put_tensor(m, "rope_factors_long.weight", 1, dim, F32, long_factor, N_FREQUENCIES * sizeof(*long_factor));
+        gguf_put_tensor(m, "rope_factors_long.weight", 1, dim, F32, long_factor,
+                        N_FREQUENCIES * sizeof(*long_factor));
     }
 }
 
 /* The same as a configuration beside the checkpoint's weights. */
 static tt_model *open_longrope(const fixture *f, int64_t context)
 {
-    json_t *config = read_json(source_path(ARCHITECTURES "llama_dense/config.json")), *shorter = json_array(), *longer = json_array();
+    json_t *config = read_json(source_path(ARCHITECTURES "llama_dense/config.json")),
+           *shorter = json_array(), *longer = json_array();
     for (int i = 0; i < N_FREQUENCIES; i++) {
         json_array_append_new(shorter, json_real((double)short_factors[i]));
         json_array_append_new(longer, json_real((double)long_factors[i]));
     }
     json_object_set_new(config, "max_position_embeddings", json_integer((json_int_t)context));
-    json_object_set_new(config, "rope_scaling", json_pack("{s:s, s:o, s:o, s:i, s:f}", "rope_type", "longrope", "short_factor", shorter, "long_factor",
-                                                          longer, "original_max_position_embeddings", 64, "attention_factor", 1.25));
+    json_object_set_new(config, "rope_scaling",
+                        json_pack("{s:s, s:o, s:o, s:i, s:f}", "rope_type", "longrope",
+                                  "short_factor", shorter, "long_factor", longer,
+                                  "original_max_position_embeddings", 64, "attention_factor",
+                                  1.25));
     fixture_write_json(f, "config.json", config);
     json_decref(config);
     return open_model(f->dir);
@@ -90,7 +100,8 @@ static void divisors_for_two_lengths(void **state)
 }
 
 /* qwen2_moe with these keys of its rotary embedding; NULL and 0: not stated. */
-static void make_scaled(gguf_maker *m, const char *type, const char *factor_key, float factor, int64_t original)
+static void make_scaled(gguf_maker *m, const char *type, const char *factor_key, float factor,
+                        int64_t original)
 {
     gguf_source s;
     char key[NAME_BYTES];
@@ -115,8 +126,12 @@ static void a_factor_without_a_type_is_linear(void **state)
     static const struct {
         const char *type, *key;
         float factor, divisor;
-    } cases[] = {{NULL, "scaling.factor", 4.0f, 4.0f},   {NULL, "scale_linear", 4.0f, 4.0f}, {"linear", "scaling.factor", 4.0f, 4.0f},
-                 {"none", "scaling.factor", 4.0f, 1.0f}, {NULL, "scaling.factor", 0.0f, 1.0f}, {NULL, "scaling.factor", 1.0f, 1.0f},
+    } cases[] = {{NULL, "scaling.factor", 4.0f, 4.0f},
+                 {NULL, "scale_linear", 4.0f, 4.0f},
+                 {"linear", "scaling.factor", 4.0f, 4.0f},
+                 {"none", "scaling.factor", 4.0f, 1.0f},
+                 {NULL, "scaling.factor", 0.0f, 1.0f},
+                 {NULL, "scaling.factor", 1.0f, 1.0f},
                  {NULL, NULL, 0.0f, 1.0f}};
     static const float ones[N_FREQUENCIES] = {1, 1, 1, 1, 1, 1, 1, 1};
     fixture f;
@@ -129,14 +144,18 @@ static void a_factor_without_a_type_is_linear(void **state)
         tt_model *made = gguf_open(&m, &f);
         assert_int_equal(tt_model_arch(made)->rope.dim, plain->dim);
         for (int64_t j = 0; j < plain->dim / 2; j++) {
-            assert_true(tt_model_arch(made)->rope.inv_freq[j] == plain->inv_freq[j] / cases[i].divisor); /* by a power of two: exact */
+            /* by a power of two: exact */
+            assert_true(tt_model_arch(made)->rope.inv_freq[j] ==
+                        plain->inv_freq[j] / cases[i].divisor);
         }
         tt_model_close(&made);
     }
     tt_model_close(&model);
     make_scaled(&m, NULL, "scaling.factor", 4.0f, 0);
-    gguf_put_tensor(&m, "rope_freqs.weight", 1, (int64_t[]){N_FREQUENCIES}, F32, ones, sizeof(ones));
-    gguf_expect_refused(&m, &f, TT_ERR_UNSUPPORTED, "rope_freqs.weight", "rope.scaling.factor of 4");
+    gguf_put_tensor(&m, "rope_freqs.weight", 1, (int64_t[]){N_FREQUENCIES}, F32, ones,
+                    sizeof(ones));
+    gguf_expect_refused(&m, &f, TT_ERR_UNSUPPORTED, "rope_freqs.weight",
+                        "rope.scaling.factor of 4");
     fixture_end(&f);
 }
 
@@ -161,8 +180,9 @@ static void yarn_stretches_the_context(void **state)
     fixture_end(&f);
 }
 
-/* llama.cpp computes the factor of sine and cosine from the stretch, and ignores yarn_attn_factor, which is HF's absolute factor or, of
- * DeepSeek-R1-0528-Qwen3-8B, the inverse of it; attn_factor multiplies whatever the type. 1 + 0.1 ln 4 = 1.1386294. */
+/* llama.cpp computes the factor of sine and cosine from the stretch, and ignores yarn_attn_factor,
+ * which is HF's absolute factor or, of DeepSeek-R1-0528-Qwen3-8B, the inverse of it; attn_factor
+ * multiplies whatever the type. 1 + 0.1 ln 4 = 1.1386294. */
 static void factors_of_sine_and_cosine(void **state)
 {
     (void)state;
@@ -170,11 +190,16 @@ static void factors_of_sine_and_cosine(void **state)
         const char *type;
         float yarn, scale, log_multiplier, want;
         bool warns;
-    } cases[] = {{"yarn", 0, 0, 0, 1.1386294f, false},          {"yarn", 1.1386294f, 0, 0, 1.1386294f, false},
-                 {"yarn", 0.87824886f, 0, 0, 1.1386294f, true}, {"yarn", 0.87824886f, 0.5f, 0, 0.5693147f, true},
-                 {"yarn", 0, 1.25f, 0, 1.4232868f, false},      {"yarn", 0, 0, 0.1f, 1.0f, false},
-                 {"linear", 0, 1.25f, 0, 1.25f, false},         {"linear", 0.87824886f, 0, 0, 1.0f, false},
-                 {NULL, 0, 1.25f, 0, 1.25f, false},             {"none", 0, 1.25f, 0, 1.25f, false}};
+    } cases[] = {{"yarn", 0, 0, 0, 1.1386294f, false},
+                 {"yarn", 1.1386294f, 0, 0, 1.1386294f, false},
+                 {"yarn", 0.87824886f, 0, 0, 1.1386294f, true},
+                 {"yarn", 0.87824886f, 0.5f, 0, 0.5693147f, true},
+                 {"yarn", 0, 1.25f, 0, 1.4232868f, false},
+                 {"yarn", 0, 0, 0.1f, 1.0f, false},
+                 {"linear", 0, 1.25f, 0, 1.25f, false},
+                 {"linear", 0.87824886f, 0, 0, 1.0f, false},
+                 {NULL, 0, 1.25f, 0, 1.25f, false},
+                 {"none", 0, 1.25f, 0, 1.25f, false}};
     fixture f;
     gguf_maker m = {0};
     fixture_begin(&f);
@@ -195,7 +220,8 @@ static void factors_of_sine_and_cosine(void **state)
         if (!(have >= cases[i].want * (1 - 3e-7f) && have <= cases[i].want * (1 + 3e-7f))) {
             fail_msg("case %zu: %.9g is not %.9g", i, (double)have, (double)cases[i].want);
         }
-        assert_int_equal(strstr(text, "qwen2moe.rope.scaling.yarn_attn_factor") != NULL, cases[i].warns);
+        assert_int_equal(strstr(text, "qwen2moe.rope.scaling.yarn_attn_factor") != NULL,
+                         cases[i].warns);
         tt_model_close(&made);
         free(text);
     }

@@ -1,4 +1,5 @@
-/* test_hash.c - the published vectors of FNV-1a (64 bits) and of what is mixed beside it, and that values go in by their bytes. */
+/* test_hash.c - the published vectors of FNV-1a (64 bits) and of what is mixed beside it, and that
+ * values go in by their bytes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,10 +13,13 @@ static void published_vectors(void **state)
     static const struct {
         const char *text;
         uint64_t hash;
-    } vectors[] = {{"", UINT64_C(0xcbf29ce484222325)}, {"a", UINT64_C(0xaf63dc4c8601ec8c)}, {"foobar", UINT64_C(0x85944171f73967e8)}};
+    } vectors[] = {{"", UINT64_C(0xcbf29ce484222325)},
+                   {"a", UINT64_C(0xaf63dc4c8601ec8c)},
+                   {"foobar", UINT64_C(0x85944171f73967e8)}};
     (void)state;
     for (size_t i = 0; i < sizeof(vectors) / sizeof(vectors[0]); i++) {
-        assert_true(tt_hash_bytes(TT_HASH_BEGIN, vectors[i].text, strlen(vectors[i].text)) == vectors[i].hash);
+        assert_true(tt_hash_bytes(TT_HASH_BEGIN, vectors[i].text, strlen(vectors[i].text)) ==
+                    vectors[i].hash);
     }
 }
 
@@ -25,12 +29,14 @@ static void values_are_their_bytes_lowest_first(void **state)
     const uint64_t value = UINT64_C(0xf123456789abcdef);
     (void)state;
     for (int n = 0; n <= 8; n++) {
-        assert_true(tt_hash_value(TT_HASH_BEGIN, value, n) == tt_hash_bytes(TT_HASH_BEGIN, bytes, (size_t)n));
+        assert_true(tt_hash_value(TT_HASH_BEGIN, value, n) ==
+                    tt_hash_bytes(TT_HASH_BEGIN, bytes, (size_t)n));
     }
     assert_true(tt_hash_u64(7, value) == tt_hash_bytes(7, bytes, sizeof(bytes)));
 }
 
-/* SplitMix64's first outputs for the seeds 0 and 1234567, as Java's SplittableRandom has them; and each half depends on the order. */
+/* SplitMix64's first outputs for the seeds 0 and 1234567, as Java's SplittableRandom has them; and
+ * each half depends on the order. */
 static void the_second_half_is_another_hash(void **state)
 {
     (void)state;

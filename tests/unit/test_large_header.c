@@ -1,5 +1,6 @@
-/* test_large_header.c - headers of weight files as large as the format allows, and larger: real ones, of a million tensors of one element each. Up to
- * the limit they are read, in memory and time that follow their size; above it they are refused for that, and unread. */
+/* test_large_header.c - headers of weight files as large as the format allows, and larger: real
+ * ones, of a million tensors of one element each. Up to the limit they are read, in memory and time
+ * that follow their size; above it they are refused for that, and unread. */
 #define _POSIX_C_SOURCE 200809L
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,10 +21,12 @@ enum {
     MEMBER_BYTES = 100, /* of a tensor, with its comma */
     LIMIT_BYTES = 100000000,
     BEYOND_BYTES = 100 << 20,
-    PEAK_FACTOR = 4, /* of the header: its text, an entry and a name of each tensor, slots, and the table that doubles */
+    PEAK_FACTOR = 4, /* of the header: its text, an entry and a name of each tensor, slots, and
+                      * the table that doubles */
     REFUSED_KIB = 1024
 };
-/* 6 s on a busy two-core machine, most of it jansson; the bound leaves room for sanitizers and worse machines, and still shows what is not linear. */
+/* 6 s on a busy two-core machine, most of it jansson; the bound leaves room for sanitizers and
+ * worse machines, and still shows what is not linear. */
 static const double SECONDS_MAX = 60, REFUSED_SECONDS_MAX = 1;
 
 static void name_of(int64_t i, char name[MEMBER_BYTES])
@@ -31,7 +34,8 @@ static void name_of(int64_t i, char name[MEMBER_BYTES])
     snprintf(name, MEMBER_BYTES, "layers.0.mlp.experts.%07lld.scale", (long long)i);
 }
 
-/* {"NAME":{"dtype":"U8","shape":[1],"data_offsets":[I,I+1]},...} of exactly `bytes`, with spaces behind the names; returns the number of tensors. */
+/* {"NAME":{"dtype":"U8","shape":[1],"data_offsets":[I,I+1]},...} of exactly `bytes`, with spaces
+ * behind the names; returns the number of tensors. */
 static int64_t write_header(const fixture *f, int64_t bytes)
 {
     int64_t n = (bytes - 1) / MEMBER_BYTES;
@@ -44,8 +48,9 @@ static int64_t write_header(const fixture *f, int64_t bytes)
     for (int64_t i = 0; i < n; i++) {
         char name[MEMBER_BYTES], member[2 * MEMBER_BYTES];
         name_of(i, name);
-        int used = snprintf(member, sizeof(member), "\"%s\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[%lld,%lld]}", name, (long long)i,
-                            (long long)(i + 1));
+        int used = snprintf(member, sizeof(member),
+                            "\"%s\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[%lld,%lld]}",
+                            name, (long long)i, (long long)(i + 1));
         fprintf(file, "%s%*s%c", member, MEMBER_BYTES - 1 - used, "", i + 1 < n ? ',' : '}');
     }
     fprintf(file, "%*s", (int)(bytes - 1 - n * MEMBER_BYTES), "");
@@ -143,7 +148,9 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_header_above_the_limit_is_refused_unread, set_up, tear_down), /* first: memory is counted at its most */
+        /* first: memory is counted at its most */
+        cmocka_unit_test_setup_teardown(a_header_above_the_limit_is_refused_unread, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(a_header_at_the_limit_is_read, set_up, tear_down),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

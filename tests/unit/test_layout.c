@@ -304,7 +304,8 @@ static void fewer_attention_ranks_take_nodes_in_order(void **state)
     tt_layout_destroy(&layout);
 }
 
-static void choose(const tt_arch *arch, int n_ranks, const int *node, int64_t max_batch, int dp, int tp)
+static void choose(const tt_arch *arch, int n_ranks, const int *node, int64_t max_batch, int dp,
+                   int tp)
 {
     tt_layout_params params = {.n_ranks = n_ranks, .node_of_rank = node, .max_batch = max_batch};
     tt_layout *layout = create(arch, &params);
@@ -319,7 +320,8 @@ static void without_flags_the_cost_model_decides(void **state)
     (void)state;
     const int two_nodes[] = {0, 1, 0, 1, 0, 1, 0, 1};
     const int uneven[] = {0, 0, 0, 1, 1, 1, 1, 1};
-    /* Wide trunk: reading its weights once per rank is what costs, so TP wins also for many sequences. */
+    /* Wide trunk: reading its weights once per rank is what costs, so TP wins also for many
+     * sequences. */
     tt_arch wide = small_arch();
     wide.H = 4096;
     wide.V = 100000;
@@ -556,11 +558,13 @@ static void parts_are_chosen_on_several_nodes_only(void **state)
     const struct {
         const int *node;
         int64_t experts, asked, want;
-    } cases[] = {{one, 8, -1, 0}, {two, 8, -1, -1}, {two, 0, -1, 0}, {one, 8, 5, 5}, {two, 8, 0, 0}};
+    } cases[] = {
+        {one, 8, -1, 0}, {two, 8, -1, -1}, {two, 0, -1, 0}, {one, 8, 5, 5}, {two, 8, 0, 0}};
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         tt_arch arch = small_arch();
         arch.E = cases[i].experts;
-        tt_layout_params params = {.n_ranks = 2, .node_of_rank = cases[i].node, .overlap_rows = cases[i].asked};
+        tt_layout_params params = {
+            .n_ranks = 2, .node_of_rank = cases[i].node, .overlap_rows = cases[i].asked};
         tt_layout *layout = create(&arch, &params);
         assert_int_equal(layout->overlap_rows, cases[i].want);
         tt_layout_destroy(&layout);
@@ -634,7 +638,8 @@ int main(void)
         cmocka_unit_test(split_gives_each_rank_its_role),
         cmocka_unit_test(a_bad_split_is_refused_with_its_place),
         cmocka_unit_test(kv_memory_sets_the_pool_or_is_refused),
-        cmocka_unit_test(parts_are_chosen_on_several_nodes_only), cmocka_unit_test(the_hash_sees_every_setting),
+        cmocka_unit_test(parts_are_chosen_on_several_nodes_only),
+        cmocka_unit_test(the_hash_sees_every_setting),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

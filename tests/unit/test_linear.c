@@ -1,5 +1,5 @@
-/* test_linear.c - a product of any weight format, split over threads and panels, has the bits of one
- * call of the kernel. */
+/* test_linear.c - a product of any weight format, split over threads and panels, has the bits of
+ * one call of the kernel. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -135,7 +135,8 @@ static void rows_are_rounded_one_by_one(void **state)
     for (tt_act act = TT_ACT_F32; act <= TT_ACT_INT8; act++) {
         const size_t bytes = tt_rows_bytes(act, M, K);
         assert_int_equal(bytes == 0, act == TT_ACT_F32);
-        unsigned char *whole = aligned_alloc(64, bytes + 64), *single = aligned_alloc(64, bytes + 64);
+        unsigned char *whole = aligned_alloc(64, bytes + 64),
+                      *single = aligned_alloc(64, bytes + 64);
         assert_true(whole && single);
         memset(whole, 0, bytes);
         memset(single, 0, bytes);
@@ -148,7 +149,8 @@ static void rows_are_rounded_one_by_one(void **state)
             float was = x[i / K * LD + i % K], want, is = rows.x[i / K * rows.ldx + i % K];
             assert_true(is == was);
             if (act == TT_ACT_BF16) {
-                const unsigned char *row = (const unsigned char *)rows.rounded + (size_t)(i / K) * rows.stride;
+                const unsigned char *row =
+                    (const unsigned char *)rows.rounded + (size_t)(i / K) * rows.stride;
                 ttk_bf16 half;
                 ttk.f32_to_bf16(&half, &was, 1);
                 ttk.bf16_to_f32(&want, &half, 1);
@@ -186,7 +188,8 @@ static void plain_weights_take_rows_as_they_are(void **state)
     free(buffer);
 }
 
-/* Products of many rows through OpenBLAS, split over threads, are our own but for rounding. Last: it stays in use. */
+/* Products of many rows through OpenBLAS, split over threads, are our own but for rounding. Last:
+ * it stays in use. */
 static void blas_is_near(void **state)
 {
     (void)state;
@@ -194,7 +197,8 @@ static void blas_is_near(void **state)
     if (tt_linear_use_blas() != TT_OK) {
         skip();
     }
-    float *x = malloc(ROWS * K * sizeof(*x)), *got = malloc(ROWS * N * sizeof(*got)), *want = malloc(ROWS * N * sizeof(*want));
+    float *x = malloc(ROWS * K * sizeof(*x)), *got = malloc(ROWS * N * sizeof(*got)),
+          *want = malloc(ROWS * N * sizeof(*want));
     assert_true(x && got && want);
     for (int i = 0; i < ROWS * K; i++) {
         x[i] = (float)(i * 7919 % 1009) / 77.0f - 6.5f;

@@ -1,5 +1,6 @@
-/* test_load.c - packed matrices are the same bits however a tensor is walked: alone in one read, or through a relay in pieces so small that panels and
- * heads are cut by their borders, into any targets; and a relay's errors come back. */
+/* test_load.c - packed matrices are the same bits however a tensor is walked: alone in one read, or
+ * through a relay in pieces so small that panels and heads are cut by their borders, into any
+ * targets; and a relay's errors come back. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -66,7 +67,8 @@ static void lone_fail(void *arg, tt_status st)
 static tt_load_relay table_of(lone_relay *relay, size_t piece_bytes)
 {
     memset(relay, 0, sizeof(*relay));
-    return (tt_load_relay){relay, piece_bytes, lone_begin, lone_publish, lone_take, lone_release, lone_fail};
+    return (tt_load_relay){relay,     piece_bytes,  lone_begin, lone_publish,
+                           lone_take, lone_release, lone_fail};
 }
 
 static tt_model *open_golden(const char *name)
@@ -94,7 +96,10 @@ static int cut(const tt_tensor *tensor, uint64_t seed, tt_load_target *target, t
         if (left <= 0) {
             break;
         }
-        target[n] = (tt_load_target){.row = row, .n_rows = want < left ? want : left, .transposed = (seed >> 50) % 4 == 0, .linear = &linear[n]};
+        target[n] = (tt_load_target){.row = row,
+                                     .n_rows = want < left ? want : left,
+                                     .transposed = (seed >> 50) % 4 == 0,
+                                     .linear = &linear[n]};
         row += target[n].n_rows;
     }
     return n;
@@ -102,26 +107,30 @@ static int cut(const tt_tensor *tensor, uint64_t seed, tt_load_target *target, t
 
 static void expect_equal(const tt_linear *a, const tt_linear *b, const char *name)
 {
-    if (a->bytes != b->bytes || a->N != b->N || a->K != b->K || memcmp(a->panels, b->panels, a->bytes) != 0) {
+    if (a->bytes != b->bytes || a->N != b->N || a->K != b->K ||
+        memcmp(a->panels, b->panels, a->bytes) != 0) {
         fail_msg("'%s': panels differ", name);
     }
 }
 
 /* What a target must hold, from the numbers of the whole tensor. */
-static void expect_numbers(const tt_load_target *t, const float *numbers, int64_t cols, const char *name)
+static void expect_numbers(const tt_load_target *t, const float *numbers, int64_t cols,
+                           const char *name)
 {
     tt_linear want;
     const ttk_format f32 = {.code = TTK_F32};
     int64_t N = t->transposed ? cols : t->n_rows, K = t->transposed ? t->n_rows : cols;
     assert_int_equal(tt_linear_init(&want, "test", &f32, N, K, TT_MEMORY_ANY_NODE), TT_OK);
-    ttk.pack(want.panels, TTK_F32, numbers + t->row * cols, TTK_F32, t->transposed ? 1 : cols, t->transposed ? cols : 1, N, K, 0,
-             tt_linear_n_panels(&want));
+    ttk.pack(want.panels, TTK_F32, numbers + t->row * cols, TTK_F32, t->transposed ? 1 : cols,
+             t->transposed ? cols : 1, N, K, 0, tt_linear_n_panels(&want));
     expect_equal(t->linear, &want, name);
     tt_linear_fini(&want);
 }
 
-/* The same where weights are rounded. Codes that are kept, and transposed targets, are not looked at here. */
-static void expect_rounded(const tt_load_target *t, const tt_tensor *tensor, const float *numbers, tt_weight_format weights)
+/* The same where weights are rounded. Codes that are kept, and transposed targets, are not looked
+ * at here. */
+static void expect_rounded(const tt_load_target *t, const tt_tensor *tensor, const float *numbers,
+                           tt_weight_format weights)
 {
     const ttk_format to = t->linear->format, wanted = tt_load_format(weights, tensor);
     int64_t N = t->linear->N, K = t->linear->K, cols = tensor->cols;
@@ -147,13 +156,15 @@ static void expect_rounded(const tt_load_target *t, const tt_tensor *tensor, con
 }
 
 /* Returns the pieces that the walk took. */
-static uint64_t check_tensor(const tt_model *model, const tt_tensor *tensor, size_t piece_bytes, tt_weight_format weights)
+static uint64_t check_tensor(const tt_model *model, const tt_tensor *tensor, size_t piece_bytes,
+                             tt_weight_format weights)
 {
     static lone_relay relay;
     tt_load_relay table = table_of(&relay, piece_bytes);
     tt_linear linear[MAX_TARGETS], alone;
     tt_load_target target[MAX_TARGETS];
-    tt_load_params params = {.model = model, .weights = weights, .node = TT_MEMORY_ANY_NODE, .relay = &table};
+    tt_load_params params = {
+        .model = model, .weights = weights, .node = TT_MEMORY_ANY_NODE, .relay = &table};
     tt_load_params by_itself = {.model = model, .weights = weights, .node = TT_MEMORY_ANY_NODE};
     float *numbers = malloc((size_t)(tensor->rows * tensor->cols) * sizeof(float));
     assert_non_null(numbers);
@@ -185,10 +196,15 @@ static uint64_t check_tensor(const tt_model *model, const tt_tensor *tensor, siz
 
 static void any_walk_gives_the_same_panels(void **state)
 {
-    static const char *const names[] = {"architectures/deepseek_v3_fp8", "architectures/qwen3_moe_gptq", "architectures/qwen3_moe_awq",
-                                        "architectures/gpt_oss_mxfp4",   "architectures/llama4_text",   "architectures/deepseek_v2",
-                                        "gguf/deepseek_v3.gguf",         "gguf/qwen2_moe.gguf",         "architectures/granitemoe"};
-    static const tt_role roles[] = {TT_ROLE_HEAD, TT_ROLE_Q, TT_ROLE_O, TT_ROLE_KV_B, TT_ROLE_GATE, TT_ROLE_EXPERT_GATE, TT_ROLE_EXPERT_DOWN};
+    static const char *const names[] = {
+        "architectures/deepseek_v3_fp8", "architectures/qwen3_moe_gptq",
+        "architectures/qwen3_moe_awq",   "architectures/gpt_oss_mxfp4",
+        "architectures/llama4_text",     "architectures/deepseek_v2",
+        "gguf/deepseek_v3.gguf",         "gguf/qwen2_moe.gguf",
+        "architectures/granitemoe"};
+    static const tt_role roles[] = {TT_ROLE_HEAD,       TT_ROLE_Q,    TT_ROLE_O,
+                                    TT_ROLE_KV_B,       TT_ROLE_GATE, TT_ROLE_EXPERT_GATE,
+                                    TT_ROLE_EXPERT_DOWN};
     static const size_t pieces[] = {1500, 20000, MAX_PIECE};
     uint64_t n_pieces = 0;
     (void)state;
@@ -214,15 +230,17 @@ static void only_matrices_of_products_are_rounded(void **state)
     static const struct {
         tt_role role;
         bool is_rounded;
-    } want[] = {{TT_ROLE_EMBED, false}, {TT_ROLE_HEAD, false},       {TT_ROLE_ROUTER, false},     {TT_ROLE_FFN_NORM, false}, {TT_ROLE_Q_B, true},
-                {TT_ROLE_KV_B, false},  {TT_ROLE_EXPERT_DOWN, true}, {TT_ROLE_SHARED_UP, true}};
+    } want[] = {{TT_ROLE_EMBED, false},      {TT_ROLE_HEAD, false},    {TT_ROLE_ROUTER, false},
+                {TT_ROLE_FFN_NORM, false},   {TT_ROLE_Q_B, true},      {TT_ROLE_KV_B, false},
+                {TT_ROLE_EXPERT_DOWN, true}, {TT_ROLE_SHARED_UP, true}};
     (void)state;
     tt_model *model = open_golden("architectures/deepseek_v3");
     int64_t last = tt_model_arch(model)->L - 1;
     for (tt_weight_format weights = TT_WEIGHTS_INT8; weights < TT_WEIGHTS_COUNT; weights++) {
         for (size_t i = 0; i < sizeof(want) / sizeof(want[0]); i++) {
             tt_tensor tensor = tt_model_tensor(model, want[i].role, last, 0);
-            ttk_format format = tt_load_format(weights, &tensor), as_stored = tt_load_format(TT_WEIGHTS_AUTO, &tensor);
+            ttk_format format = tt_load_format(weights, &tensor),
+                       as_stored = tt_load_format(TT_WEIGHTS_AUTO, &tensor);
             assert_non_null(tensor.name);
             assert_int_equal(!ttk_format_is_plain(&format), want[i].is_rounded);
             assert_true(want[i].is_rounded || tti_same_format(&format, &as_stored));
@@ -237,10 +255,12 @@ static void rows_and_vectors_come_through_a_relay(void **state)
     static lone_relay relay;
     (void)state;
     tt_model *model = open_golden("architectures/deepseek_v3_fp8");
-    tt_tensor embed = tt_model_tensor(model, TT_ROLE_EMBED, 0, 0), norm = tt_model_tensor(model, TT_ROLE_FINAL_NORM, 0, 0);
+    tt_tensor embed = tt_model_tensor(model, TT_ROLE_EMBED, 0, 0),
+              norm = tt_model_tensor(model, TT_ROLE_FINAL_NORM, 0, 0);
     tt_load_relay calls = table_of(&relay, 4000);
     tt_load_params params = {.model = model, .node = TT_MEMORY_ANY_NODE, .relay = &calls};
-    size_t bytes = ttk_unpacked_bytes(&embed.format, embed.rows, embed.cols), before = tt_memory_used_bytes();
+    size_t bytes = ttk_unpacked_bytes(&embed.format, embed.rows, embed.cols),
+           before = tt_memory_used_bytes();
     void *want = aligned_alloc(64, (bytes + 63) / 64 * 64);
     float *vector = NULL, *numbers = malloc((size_t)(norm.rows * norm.cols) * sizeof(float));
     ttk_unpacked rows;
@@ -249,7 +269,8 @@ static void rows_and_vectors_come_through_a_relay(void **state)
     assert_int_equal(tt_load_table(&params, &embed, &table), TT_OK);
     assert_true(relay.n_pieces > 1);
     assert_int_equal(tt_model_read_rows(model, &embed, 0, embed.rows, want, &rows), TT_OK);
-    assert_memory_equal(table.rows.code, want, (size_t)(embed.rows * embed.cols) * ttk_dtype_bytes(embed.format.code));
+    assert_memory_equal(table.rows.code, want,
+                        (size_t)(embed.rows * embed.cols) * ttk_dtype_bytes(embed.format.code));
     assert_int_equal(tt_load_vector(&params, &norm, 3, 5, &vector), TT_OK);
     assert_int_equal(tt_model_read_f32(model, &norm, 0, norm.rows, numbers), TT_OK);
     assert_memory_equal(vector, numbers + 3, 5 * sizeof(float));
@@ -272,7 +293,8 @@ typedef struct lone_share {
     int n, n_left; /* claims until one fails; 0 = none does */
 } lone_share;
 
-static tt_status claim_piece(void *arg, tt_hash_pair key, size_t bytes, void **memory_out, bool *fill_out)
+static tt_status claim_piece(void *arg, tt_hash_pair key, size_t bytes, void **memory_out,
+                             bool *fill_out)
 {
     lone_share *share = arg;
     assert_true(key.first != 0 && bytes > 0);
@@ -306,14 +328,19 @@ static void empty_share(lone_share *share)
     *share = (lone_share){0};
 }
 
-/* Rows of a tensor in 2 to MAX_TARGETS targets: as any rank loads them; a second rank with one other cut borrows what is alike, fills the rest. */
-static void expect_shared(const tt_model *model, const tt_tensor *tensor, tt_weight_format weights, bool with_relay)
+/* Rows of a tensor in 2 to MAX_TARGETS targets: as any rank loads them; a second rank with one
+ * other cut borrows what is alike, fills the rest. */
+static void expect_shared(const tt_model *model, const tt_tensor *tensor, tt_weight_format weights,
+                          bool with_relay)
 {
     static lone_relay relay;
     lone_share pieces = {0};
     tt_load_relay calls = table_of(&relay, 20000);
     tt_load_share share = {&pieces, claim_piece};
-    tt_load_params params = {.model = model, .weights = weights, .node = TT_MEMORY_ANY_NODE, .relay = with_relay ? &calls : NULL};
+    tt_load_params params = {.model = model,
+                             .weights = weights,
+                             .node = TT_MEMORY_ANY_NODE,
+                             .relay = with_relay ? &calls : NULL};
     tt_linear own[MAX_TARGETS], first[MAX_TARGETS], second[MAX_TARGETS];
     tt_load_target target[MAX_TARGETS], again[MAX_TARGETS];
     size_t before = tt_memory_used_bytes();
@@ -349,7 +376,9 @@ static void expect_shared(const tt_model *model, const tt_tensor *tensor, tt_wei
 
 static void ranks_share_what_is_alike(void **state)
 {
-    static const char *const names[] = {"architectures/deepseek_v3_fp8", "architectures/qwen3_moe_awq", "architectures/deepseek_v2", "gguf/deepseek_v3.gguf"};
+    static const char *const names[] = {"architectures/deepseek_v3_fp8",
+                                        "architectures/qwen3_moe_awq", "architectures/deepseek_v2",
+                                        "gguf/deepseek_v3.gguf"};
     static const tt_role roles[] = {TT_ROLE_HEAD, TT_ROLE_Q, TT_ROLE_O, TT_ROLE_KV_B, TT_ROLE_GATE};
     (void)state;
     for (size_t m = 0; m < sizeof(names) / sizeof(names[0]); m++) {
@@ -370,10 +399,12 @@ static void a_table_is_shared_and_experts_are_not(void **state)
     lone_share pieces = {0};
     (void)state;
     tt_model *model = open_golden("architectures/deepseek_v3_fp8");
-    tt_tensor embed = tt_model_tensor(model, TT_ROLE_EMBED, 0, 0), head = tt_model_tensor(model, TT_ROLE_HEAD, 0, 0);
+    tt_tensor embed = tt_model_tensor(model, TT_ROLE_EMBED, 0, 0),
+              head = tt_model_tensor(model, TT_ROLE_HEAD, 0, 0);
     tt_load_relay calls = table_of(&relay, 4000);
     tt_load_share share = {&pieces, claim_piece};
-    tt_load_params params = {.model = model, .node = TT_MEMORY_ANY_NODE, .relay = &calls, .share = &share};
+    tt_load_params params = {
+        .model = model, .node = TT_MEMORY_ANY_NODE, .relay = &calls, .share = &share};
     tt_table own, first, second;
     size_t before = tt_memory_used_bytes();
     params.alone = true;
@@ -383,7 +414,8 @@ static void a_table_is_shared_and_experts_are_not(void **state)
     assert_int_equal(tt_load_table(&params, &embed, &first), TT_OK);
     assert_int_equal(tt_load_table(&params, &embed, &second), TT_OK);
     assert_int_equal(pieces.n, 1);
-    assert_true(first.memory == second.memory && first.memory != own.memory && first.bytes == own.bytes);
+    assert_true(first.memory == second.memory && first.memory != own.memory &&
+                first.bytes == own.bytes);
     assert_memory_equal(first.memory, own.memory, own.bytes);
     assert_int_equal(params.borrowed_bytes, own.bytes);
     assert_int_equal(params.packed_bytes, 2 * own.bytes);
@@ -397,7 +429,8 @@ static void a_table_is_shared_and_experts_are_not(void **state)
     tt_table_fini(&second);
     /* A claim that fails leaves nothing. */
     tt_linear parts[2];
-    tt_load_target target[] = {{.row = 0, .n_rows = 32, .linear = &parts[0]}, {.row = 32, .n_rows = 32, .linear = &parts[1]}};
+    tt_load_target target[] = {{.row = 0, .n_rows = 32, .linear = &parts[0]},
+                               {.row = 32, .n_rows = 32, .linear = &parts[1]}};
     pieces.n_left = 2;
     assert_int_equal(tt_load_linears(&params, &head, target, 2), TT_ERR_CAPACITY);
     assert_null(parts[0].panels);
@@ -414,15 +447,20 @@ static void keys_tell_parts_apart(void **state)
 {
     (void)state;
     tt_model *model = open_golden("architectures/deepseek_v2");
-    tt_tensor q = tt_model_tensor(model, TT_ROLE_O, 0, 0), other = tt_model_tensor(model, TT_ROLE_O, 1, 0);
+    tt_tensor q = tt_model_tensor(model, TT_ROLE_O, 0, 0),
+              other = tt_model_tensor(model, TT_ROLE_O, 1, 0);
     ttk_format f32 = {.code = TTK_F32}, bf16 = {.code = TTK_BF16};
-    const tt_hash_pair keys[] = {tt_load_share_key(&q, &f32, TT_LOAD_PACKED, 0, 32),  tt_load_share_key(&q, &bf16, TT_LOAD_PACKED, 0, 32),
-                             tt_load_share_key(&q, &f32, TT_LOAD_TABLE, 0, 32),   tt_load_share_key(&q, &f32, TT_LOAD_TRANSPOSED, 0, 32),
-                             tt_load_share_key(&q, &f32, TT_LOAD_PACKED, 32, 32), tt_load_share_key(&q, &f32, TT_LOAD_PACKED, 0, 33),
-                             tt_load_share_key(&other, &f32, TT_LOAD_PACKED, 0, 32)};
+    const tt_hash_pair keys[] = {tt_load_share_key(&q, &f32, TT_LOAD_PACKED, 0, 32),
+                                 tt_load_share_key(&q, &bf16, TT_LOAD_PACKED, 0, 32),
+                                 tt_load_share_key(&q, &f32, TT_LOAD_TABLE, 0, 32),
+                                 tt_load_share_key(&q, &f32, TT_LOAD_TRANSPOSED, 0, 32),
+                                 tt_load_share_key(&q, &f32, TT_LOAD_PACKED, 32, 32),
+                                 tt_load_share_key(&q, &f32, TT_LOAD_PACKED, 0, 33),
+                                 tt_load_share_key(&other, &f32, TT_LOAD_PACKED, 0, 32)};
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
         for (size_t k = 0; k < i; k++) {
-            assert_true(keys[i].first != keys[k].first && keys[i].second != keys[k].second); /* each half alone tells them */
+            /* each half alone tells them */
+            assert_true(keys[i].first != keys[k].first && keys[i].second != keys[k].second);
         }
     }
     tt_hash_pair again = tt_load_share_key(&q, &f32, TT_LOAD_PACKED, 0, 32);
@@ -449,7 +487,8 @@ static void errors_of_a_relay_come_back(void **state)
     tt_load_end(&params);
     assert_int_equal(tt_memory_used_bytes(), before);
     /* Targets that are out of order or outside are refused before anything is read. */
-    tt_load_target bad[] = {{.row = 4, .n_rows = 4, .linear = &linear}, {.row = 7, .n_rows = 2, .linear = &linear}};
+    tt_load_target bad[] = {{.row = 4, .n_rows = 4, .linear = &linear},
+                            {.row = 7, .n_rows = 2, .linear = &linear}};
     assert_int_equal(tt_load_linears(&params, &head, bad, 2), TT_ERR_ARG);
     bad[0].n_rows = head.rows;
     assert_int_equal(tt_load_linears(&params, &head, bad, 1), TT_ERR_ARG);

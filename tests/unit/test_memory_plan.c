@@ -38,12 +38,18 @@ static tt_rank_memory memory_of(const tt_model *model, const tt_layout *layout, 
 static void packed_bytes_follow_the_format(void **state)
 {
     (void)state;
-    assert_int_equal(tt_plan_packed_bytes(TT_WEIGHTS_AUTO, &(ttk_format){.code = TTK_BF16}, 33, 10), 64 * 10 * 2);
-    assert_int_equal(tt_plan_packed_bytes(TT_WEIGHTS_AUTO, &(ttk_format){.code = TTK_F32}, 33, 10), 64 * 10 * 4);
-    assert_int_equal(tt_plan_packed_bytes(TT_WEIGHTS_AUTO, &(ttk_format){.code = TTK_F16}, 33, 10), 64 * 10 * 4);
-    assert_int_equal(tt_plan_packed_bytes(TT_WEIGHTS_F32, &(ttk_format){.code = TTK_BF16}, 32, 10), 32 * 10 * 4);
-    assert_int_equal(tt_plan_packed_bytes(TT_WEIGHTS_BF16, &(ttk_format){.code = TTK_F32}, 1, 10), 32 * 10 * 2);
-    assert_int_equal(tt_plan_packed_bytes(TT_WEIGHTS_AUTO, &(ttk_format){.code = TTK_BF16}, 0, 10), 0);
+    assert_int_equal(tt_plan_packed_bytes(TT_WEIGHTS_AUTO, &(ttk_format){.code = TTK_BF16}, 33, 10),
+                     64 * 10 * 2);
+    assert_int_equal(tt_plan_packed_bytes(TT_WEIGHTS_AUTO, &(ttk_format){.code = TTK_F32}, 33, 10),
+                     64 * 10 * 4);
+    assert_int_equal(tt_plan_packed_bytes(TT_WEIGHTS_AUTO, &(ttk_format){.code = TTK_F16}, 33, 10),
+                     64 * 10 * 4);
+    assert_int_equal(tt_plan_packed_bytes(TT_WEIGHTS_F32, &(ttk_format){.code = TTK_BF16}, 32, 10),
+                     32 * 10 * 4);
+    assert_int_equal(tt_plan_packed_bytes(TT_WEIGHTS_BF16, &(ttk_format){.code = TTK_F32}, 1, 10),
+                     32 * 10 * 2);
+    assert_int_equal(tt_plan_packed_bytes(TT_WEIGHTS_AUTO, &(ttk_format){.code = TTK_BF16}, 0, 10),
+                     0);
     assert_int_equal(tt_wire_row_bytes(TT_WIRE_F32, 33), 33 * 4);
     assert_int_equal(tt_wire_row_bytes(TT_WIRE_BF16, 33), 33 * 2);
     assert_int_equal(tt_wire_row_bytes(TT_WIRE_INT8, 33), 33 + 2 * 4);
@@ -124,7 +130,8 @@ static void biases_and_whole_norms_are_counted(void **state)
     tt_layout_destroy(&layout);
 }
 
-/* Of the 8 experts of the one MoE layer: inner and outer columns, split over a group's two ranks. */
+/* Of the 8 experts of the one MoE layer: inner and outer columns, split over a group's two
+ * ranks. */
 static void biases_of_experts_are_counted(void **state)
 {
     (void)state;
@@ -172,8 +179,8 @@ static void norm_biases_sinks_and_gates_are_counted(void **state)
     tt_layout_destroy(&layout);
 }
 
-/* A recurrent layer has matrices and states of its own and no keys. 2 key heads of 16, 6 value heads of 40, 4 taps; the second of 4 TP ranks has
- * value heads 2 and 3 and so both key heads. */
+/* A recurrent layer has matrices and states of its own and no keys. 2 key heads of 16, 6 value
+ * heads of 40, 4 taps; the second of 4 TP ranks has value heads 2 and 3 and so both key heads. */
 static void recurrent_layers_hold_states_instead_of_keys(void **state)
 {
     (void)state;
@@ -186,19 +193,23 @@ static void recurrent_layers_hold_states_instead_of_keys(void **state)
     model.arch.delta = (tt_delta){.Nk = 2, .Nv = 6, .Dk = 16, .Dv = 40, .conv = 4};
     tt_delta_heads heads = tt_layout_delta_heads(&model.arch.delta, 4, 1);
     assert_true(heads.value_end - heads.value_begin <= 2 && heads.value_begin >= 1);
-    int64_t n_values = heads.value_end - heads.value_begin, n_keys = heads.key_end - heads.key_begin;
+    int64_t n_values = heads.value_end - heads.value_begin,
+            n_keys = heads.key_end - heads.key_begin;
     int64_t keys = n_keys * 16, values = n_values * 40;
     uint64_t key_rows = (uint64_t)keys, value_rows = (uint64_t)values;
     tt_rank_memory m = memory_of(&model, layout, 1);
-    /* One head of 16 for q, and 16 each of k and v, go; so do their columns of the output product. */
+    /* One head of 16 for q, and 16 each of k and v, go; so do their columns of the output
+     * product. */
     uint64_t gone = packed(16, 64, 2) * 3 + packed(32, 64, 2);
-    uint64_t come = 2 * packed(key_rows, 64, 2) + 2 * packed(value_rows, 64, 2) + 2 * packed((uint64_t)n_values, 64, 2) + packed(32, 240, 2) +
+    uint64_t come = 2 * packed(key_rows, 64, 2) + 2 * packed(value_rows, 64, 2) +
+                    2 * packed((uint64_t)n_values, 64, 2) + packed(32, 240, 2) +
                     (uint64_t)((2 * keys + values) * 4 + 40 + 6 + 6) * 4;
     assert_true(layout->role[1].head_end - layout->role[1].head_begin == 1);
     tt_rank_memory first = memory_of(&model, layout, 0);
     assert_true(first.dense_bytes > 0);
     assert_int_equal(m.dense_bytes, plain.dense_bytes - gone + come);
-    /* Half of the layers cache keys; a sequence's state: heads in two parts of 32 columns, then 3 inputs, to a whole line. */
+    /* Half of the layers cache keys; a sequence's state: heads in two parts of 32 columns, then 3
+     * inputs, to a whole line. */
     int64_t floats = n_values * 2 * 16 * 32 + 3 * (2 * keys + values);
     floats = (floats + 15) / 16 * 16;
     assert_int_equal(tt_delta_state_floats(&model.arch.delta, &heads), floats);
@@ -210,7 +221,8 @@ static void recurrent_layers_hold_states_instead_of_keys(void **state)
 static void recurrent_heads_are_split_whole(void **state)
 {
     (void)state;
-    const tt_delta shapes[] = {{.Nk = 16, .Nv = 32}, {.Nk = 2, .Nv = 4}, {.Nk = 1, .Nv = 3}, {.Nk = 5, .Nv = 5}};
+    const tt_delta shapes[] = {
+        {.Nk = 16, .Nv = 32}, {.Nk = 2, .Nv = 4}, {.Nk = 1, .Nv = 3}, {.Nk = 5, .Nv = 5}};
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
         for (int tp = 1; tp <= 9; tp++) {
             int64_t next = 0, per_key = shapes[i].Nv / shapes[i].Nk;
@@ -511,7 +523,8 @@ static void layers_wait_for_both_roles(void **state)
 }
 
 /* More ranks read less each: a large model gets faster with ranks, and TP helps at batch 1. */
-/* Copies of a row that leave its node, from the predicted time of a link so slow that nothing else counts. */
+/* Copies of a row that leave its node, from the predicted time of a link so slow that nothing else
+ * counts. */
 static double predicted_copies(const tt_model *model, int n_ranks, int n_nodes, tt_route route)
 {
     enum { MOST = 64 };
@@ -519,8 +532,14 @@ static double predicted_copies(const tt_model *model, int n_ranks, int n_nodes, 
     for (int r = 0; r < n_ranks; r++) {
         node[r] = r * n_nodes / n_ranks;
     }
-    tt_layout_params params = {.n_ranks = n_ranks, .node_of_rank = node, .dp = n_ranks, .tp = 1, .max_batch = n_ranks, .route = route,
-                               .wire = TT_WIRE_BF16, .wire_back = TT_WIRE_BF16};
+    tt_layout_params params = {.n_ranks = n_ranks,
+                               .node_of_rank = node,
+                               .dp = n_ranks,
+                               .tp = 1,
+                               .max_batch = n_ranks,
+                               .route = route,
+                               .wire = TT_WIRE_BF16,
+                               .wire_back = TT_WIRE_BF16};
     tt_layout *layout = create(model, &params);
     tt_rates rates = tt_rates_default();
     double bytes = 0.0;
@@ -534,7 +553,8 @@ static double predicted_copies(const tt_model *model, int n_ranks, int n_nodes, 
     return link_bytes / (58.0 * 7168.0 * 2.0) - choices;
 }
 
-/* Of 256 experts 8 are chosen: G (1 - C(256 - 256 / G, 8) / C(256, 8)) (1 - 1 / M), G = ranks or nodes, M = nodes. */
+/* Of 256 experts 8 are chosen: G (1 - C(256 - 256 / G, 8) / C(256, 8)) (1 - 1 / M), G = ranks or
+ * nodes, M = nodes. */
 static void copies_are_those_of_uniform_choices(void **state)
 {
     (void)state;
@@ -545,10 +565,13 @@ static void copies_are_those_of_uniform_choices(void **state)
     tt_model model;
     plan_model_large(&model);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        const double by_rank = predicted_copies(&model, cases[i].n_ranks, cases[i].n_nodes, TT_ROUTE_DIRECT);
-        const double by_node = predicted_copies(&model, cases[i].n_ranks, cases[i].n_nodes, TT_ROUTE_NODE);
+        const double by_rank =
+            predicted_copies(&model, cases[i].n_ranks, cases[i].n_nodes, TT_ROUTE_DIRECT);
+        const double by_node =
+            predicted_copies(&model, cases[i].n_ranks, cases[i].n_nodes, TT_ROUTE_NODE);
         if (fabs(by_rank - cases[i].by_rank) > 0.005 || fabs(by_node - cases[i].by_node) > 0.005) {
-            fail_msg("%d ranks on %d nodes: %.3f and %.3f copies", cases[i].n_ranks, cases[i].n_nodes, by_rank, by_node);
+            fail_msg("%d ranks on %d nodes: %.3f and %.3f copies", cases[i].n_ranks,
+                     cases[i].n_nodes, by_rank, by_node);
         }
     }
 }

@@ -100,7 +100,8 @@ static void expect_tensor(const tt_model *model, const whole_file *w, tt_role ro
     assert_memory_equal(have, bytes, n);
     int64_t half = rows / 2;
     memset(have, 0, n);
-    assert_int_equal(tt_model_read_rows(model, &t, half, rows - half, have, &(ttk_unpacked){0}), TT_OK);
+    assert_int_equal(tt_model_read_rows(model, &t, half, rows - half, have, &(ttk_unpacked){0}),
+                     TT_OK);
     assert_memory_equal(have, bytes + half * cols * 2, (size_t)((rows - half) * cols) * 2);
     assert_int_equal(tt_model_read_f32(model, &t, 0, t.rows, values), TT_OK);
     for (int64_t i = 0; i < rows * cols; i++) {
@@ -258,8 +259,7 @@ static void tiny_moe_opens_with_its_mtp_layer(void **state)
     assert_string_equal(bias.name, "model.layers.6.mlp.gate.e_score_correction_bias");
     tt_tensor expert = tt_model_tensor(model, TT_ROLE_EXPERT_DOWN, 6, 31);
     assert_string_equal(expert.name, "model.layers.6.mlp.experts.31.down_proj.weight");
-    assert_string_equal(tt_model_tensor_file(model, &expert),
-                        "model-00002-of-00002.safetensors");
+    assert_string_equal(tt_model_tensor_file(model, &expert), "model-00002-of-00002.safetensors");
     whole_file w =
         read_safetensors(source_path("models/tiny-moe/model-00002-of-00002.safetensors"));
     int64_t rows, cols;
@@ -304,7 +304,8 @@ static int tear_down(void **state)
 /* All that tt_model_tensor gives, in the order of roles, layers and experts, and no more. */
 static void the_walk_meets_each_tensor_once(void **state)
 {
-    static const char *const models[] = {"models/tiny-moe", GOLDEN "qwen3_next", GOLDEN "llama_dense", GOLDEN "gpt_oss"};
+    static const char *const models[] = {"models/tiny-moe", GOLDEN "qwen3_next",
+                                         GOLDEN "llama_dense", GOLDEN "gpt_oss"};
     (void)state;
     for (size_t i = 0; i < sizeof(models) / sizeof(models[0]); i++) {
         tt_model *model = open_or_fail(source_path(models[i]));
@@ -313,13 +314,15 @@ static void the_walk_meets_each_tensor_once(void **state)
         tt_tensor met;
         int64_t n = 0;
         for (int role = 0; role < TT_ROLE_COUNT; role++) {
-            int64_t n_layers = tt_role_is_global((tt_role)role) ? 1 : a->L + a->n_mtp, n_experts = tt_role_is_expert((tt_role)role) ? a->E : 1;
+            int64_t n_layers = tt_role_is_global((tt_role)role) ? 1 : a->L + a->n_mtp,
+                    n_experts = tt_role_is_expert((tt_role)role) ? a->E : 1;
             for (int64_t layer = 0; layer < n_layers; layer++) {
                 for (int64_t e = 0; e < n_experts; e++) {
                     tt_tensor t = tt_model_tensor(model, (tt_role)role, layer, e);
                     if (t.name) {
                         assert_true(tt_model_next_tensor(model, &at, &met));
-                        assert_true(at.role == (tt_role)role && at.layer == layer && at.expert == e);
+                        assert_true(at.role == (tt_role)role && at.layer == layer &&
+                                    at.expert == e);
                         assert_ptr_equal(met.name, t.name);
                         assert_ptr_equal(met.source, t.source);
                         n++;
@@ -522,9 +525,11 @@ static void rows_outside_a_tensor_are_refused(void **state)
     tt_model *model = open_or_fail(f->dir);
     tt_tensor head = tt_model_tensor(model, TT_ROLE_HEAD, 0, 0), none = {0};
     assert_int_equal(tt_model_read_rows(model, &head, TINY_V, 0, row, &(ttk_unpacked){0}), TT_OK);
-    assert_int_equal(tt_model_read_rows(model, &head, TINY_V, 1, row, &(ttk_unpacked){0}), TT_ERR_ARG);
+    assert_int_equal(tt_model_read_rows(model, &head, TINY_V, 1, row, &(ttk_unpacked){0}),
+                     TT_ERR_ARG);
     assert_int_equal(tt_model_read_rows(model, &head, -1, 1, row, &(ttk_unpacked){0}), TT_ERR_ARG);
-    assert_int_equal(tt_model_read_rows(model, &head, 1, INT64_MAX, row, &(ttk_unpacked){0}), TT_ERR_ARG);
+    assert_int_equal(tt_model_read_rows(model, &head, 1, INT64_MAX, row, &(ttk_unpacked){0}),
+                     TT_ERR_ARG);
     assert_int_equal(tt_model_read_rows(model, &none, 0, 1, row, &(ttk_unpacked){0}), TT_ERR_ARG);
     tt_model_close(&model);
 }
@@ -536,13 +541,15 @@ static void a_file_that_shrinks_is_an_error_and_not_a_crash(void **state)
     tt_model *model = open_or_fail(f->dir);
     tt_tensor head = tt_model_tensor(model, TT_ROLE_HEAD, 0, 0);
     assert_int_equal(truncate(fixture_path(f, SINGLE), 64), 0);
-    assert_int_equal(tt_model_read_rows(model, &head, 0, TINY_V, all, &(ttk_unpacked){0}), TT_ERR_FILE);
+    assert_int_equal(tt_model_read_rows(model, &head, 0, TINY_V, all, &(ttk_unpacked){0}),
+                     TT_ERR_FILE);
     assert_non_null(strstr(tt_status_message(), SINGLE));
     assert_non_null(strstr(tt_status_message(), "lm_head.weight"));
     tt_model_close(&model);
 }
 
-/* An MTP layer counts when all its tensors are there; it is not run, so its lack refuses nothing, as that of another layer does. */
+/* An MTP layer counts when all its tensors are there; it is not run, so its lack refuses nothing,
+ * as that of another layer does. */
 static void stated_mtp_layers_need_their_tensors(void **state)
 {
     fixture *f = *state;
@@ -557,7 +564,8 @@ static void stated_mtp_layers_need_their_tensors(void **state)
     }
     json_t *index = read_json(source_path("models/tiny-moe/model.safetensors.index.json"));
     json_t *map = json_object_get(index, "weight_map");
-    static const char *const lacking[] = {"model.layers.6.mlp.experts.7.up_proj.weight", "model.layers.6.eh_proj.weight"};
+    static const char *const lacking[] = {"model.layers.6.mlp.experts.7.up_proj.weight",
+                                          "model.layers.6.eh_proj.weight"};
     for (size_t i = 0; i < sizeof(lacking) / sizeof(lacking[0]); i++) {
         json_object_del(map, lacking[i]);
         fixture_write_json(f, "model.safetensors.index.json", index);
@@ -654,8 +662,11 @@ static void formats_have_names(void **state)
 {
     (void)state;
     assert_string_equal(tt_format_name(&(ttk_format){.code = TTK_BF16}), "bf16");
-    assert_string_equal(tt_format_name(&(ttk_format){.code = TTK_E4M3, .scale = TTK_F32, .group = 128}), "fp8, scale f32 per 128");
-    assert_string_equal(tt_format_name(&(ttk_format){TTK_U4, TTK_U8, TTK_SHIFT_OFFSET, 32, 8}), "uint4, scale uint8 of f16 per 32, offsets");
+    assert_string_equal(
+        tt_format_name(&(ttk_format){.code = TTK_E4M3, .scale = TTK_F32, .group = 128}),
+        "fp8, scale f32 per 128");
+    assert_string_equal(tt_format_name(&(ttk_format){TTK_U4, TTK_U8, TTK_SHIFT_OFFSET, 32, 8}),
+                        "uint4, scale uint8 of f16 per 32, offsets");
 }
 
 int main(void)

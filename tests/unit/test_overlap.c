@@ -1,4 +1,5 @@
-/* test_overlap.c - when steps go in two parts, on made-up machines whose step times and waits are known. */
+/* test_overlap.c - when steps go in two parts, on made-up machines whose step times and waits are
+ * known. */
 #include "../../src/engine/engine_internal.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -6,7 +7,8 @@
 #include <stdlib.h>
 #include <cmocka.h>
 
-/* A step takes whole_s or parts_s, off by up to `noise` of it, and grows by `drift` of it with every step; of a whole one waited_s are waits. */
+/* A step takes whole_s or parts_s, off by up to `noise` of it, and grows by `drift` of it with
+ * every step; of a whole one waited_s are waits. */
 typedef struct machine {
     double whole_s, parts_s, waited_s, noise, drift;
     uint64_t random, n;
@@ -25,8 +27,10 @@ static int run(tti_overlap *overlap, machine *m, int64_t rows, int n)
     for (int i = 0; i < n; i++) {
         const int parts = tti_overlap_choose(overlap, rows);
         assert_in_range(parts, 1, 2);
-        const double still = (parts == 2 ? m->parts_s : m->whole_s) * (1.0 + m->drift * (double)m->n++);
-        tti_overlap_took(overlap, still * (1.0 + m->noise * uniform(m)), parts == 2 ? 0.0 : m->waited_s);
+        const double still =
+            (parts == 2 ? m->parts_s : m->whole_s) * (1.0 + m->drift * (double)m->n++);
+        tti_overlap_took(overlap, still * (1.0 + m->noise * uniform(m)),
+                         parts == 2 ? 0.0 : m->waited_s);
         in_parts += parts == 2;
     }
     return in_parts;
@@ -57,11 +61,12 @@ static void what_is_faster_stays(void **state)
     (void)state;
     for (uint64_t seed = 0; seed < 20; seed++) {
         tti_overlap overlap = {0};
-        machine m = {.whole_s = 0.01, .parts_s = 0.008, .waited_s = 0.003, .noise = 0.1, .random = seed};
+        machine m = {
+            .whole_s = 0.01, .parts_s = 0.008, .waited_s = 0.003, .noise = 0.1, .random = seed};
         assert_int_equal(run(&overlap, &m, 64, 8), 0);
         assert_int_equal(run(&overlap, &m, 64, 8), 4);
         assert_in_range(run(&overlap, &m, 64, 5000), 4900, 5000); /* but for later trials */
-        m.parts_s = 0.013; /* the load changed */
+        m.parts_s = 0.013;                                        /* the load changed */
         assert_in_range(run(&overlap, &m, 64, 3000), 4, 600);
     }
 }
@@ -72,7 +77,10 @@ static void a_drift_deceives_nobody(void **state)
     for (double drift = -0.002; drift < 0.5; drift = drift < 0 ? 0.05 : 2 * drift) {
         for (int is_faster = 0; is_faster < 2; is_faster++) {
             tti_overlap overlap = {0};
-            machine m = {.whole_s = 0.01, .parts_s = is_faster ? 0.0095 : 0.01, .waited_s = 0.0095, .drift = drift};
+            machine m = {.whole_s = 0.01,
+                         .parts_s = is_faster ? 0.0095 : 0.01,
+                         .waited_s = 0.0095,
+                         .drift = drift};
             m.waited_s = drift > 0 ? 0.5 : m.waited_s; /* steps grow, and with them waits */
             assert_int_equal(run(&overlap, &m, 512, 76), is_faster ? 64 : 4);
         }
@@ -86,7 +94,8 @@ static void one_odd_step_decides_nothing(void **state)
         for (int is_faster = 0; is_faster < 2; is_faster++) {
             for (int is_slow = 0; is_slow < 2; is_slow++) {
                 tti_overlap overlap = {0};
-                machine m = {.whole_s = 0.01, .parts_s = is_faster ? 0.009 : 0.011, .waited_s = 0.005};
+                machine m = {
+                    .whole_s = 0.01, .parts_s = is_faster ? 0.009 : 0.011, .waited_s = 0.005};
                 run(&overlap, &m, 64, 8 + at);
                 tti_overlap_choose(&overlap, 64);
                 tti_overlap_took(&overlap, is_slow ? 1.0 : 1e-5, 0.0);
@@ -127,7 +136,8 @@ static void sizes_are_judged_apart(void **state)
 {
     (void)state;
     tti_overlap overlap = {0};
-    machine small = {.whole_s = 0.01, .parts_s = 0.02, .waited_s = 0.005}, large = {.whole_s = 0.1, .parts_s = 0.08, .waited_s = 0.05};
+    machine small = {.whole_s = 0.01, .parts_s = 0.02, .waited_s = 0.005},
+            large = {.whole_s = 0.1, .parts_s = 0.08, .waited_s = 0.05};
     for (int i = 0; i < 16; i++) {
         run(&overlap, &small, 7, 1);
         run(&overlap, &large, 8, 1);
@@ -139,9 +149,12 @@ static void sizes_are_judged_apart(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(without_waits_nothing_is_tried), cmocka_unit_test(a_trial_in_vain_costs_little), cmocka_unit_test(what_is_faster_stays),
-        cmocka_unit_test(a_drift_deceives_nobody), cmocka_unit_test(one_odd_step_decides_nothing),
-        cmocka_unit_test(steps_of_unlike_rows_are_no_pair), cmocka_unit_test(sizes_are_judged_apart)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(without_waits_nothing_is_tried),
+                                       cmocka_unit_test(a_trial_in_vain_costs_little),
+                                       cmocka_unit_test(what_is_faster_stays),
+                                       cmocka_unit_test(a_drift_deceives_nobody),
+                                       cmocka_unit_test(one_odd_step_decides_nothing),
+                                       cmocka_unit_test(steps_of_unlike_rows_are_no_pair),
+                                       cmocka_unit_test(sizes_are_judged_apart)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
-/* test_quantised.c - matrices of quantised checkpoints: each storage scheme gives exactly the numbers that its own project's formula
- * gives (digests from numpy), whole, in any pieces and by any view; and what does not fit together is refused by name. */
+/* test_quantised.c - matrices of quantised checkpoints: each storage scheme gives exactly the
+ * numbers that its own project's formula gives (digests from numpy), whole, in any pieces and by
+ * any view; and what does not fit together is refused by name. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -64,7 +65,11 @@ static bool matrix_find(const files *f, const char *name, matrix *m)
     m->source.file_cols = cols;
     m->source.segment[0] = (tti_segment){rows, 0, rows, rows};
     m->source.n_segments = 1;
-    m->tensor = (tt_tensor){.name = m->source.name, .rows = rows, .cols = cols, .format = m->source.format, .source = &m->source};
+    m->tensor = (tt_tensor){.name = m->source.name,
+                            .rows = rows,
+                            .cols = cols,
+                            .format = m->source.format,
+                            .source = &m->source};
     return true;
 }
 
@@ -113,7 +118,8 @@ static const uint64_t HASH_BEGIN = UINT64_C(0xcbf29ce484222325);
 static void check_pieces(const files *f, matrix *m)
 {
     int64_t rows = m->tensor.rows, K = m->tensor.cols;
-    float *all = malloc((size_t)(rows * K) * sizeof(float)), *part = malloc((size_t)(rows * K) * sizeof(float));
+    float *all = malloc((size_t)(rows * K) * sizeof(float)),
+          *part = malloc((size_t)(rows * K) * sizeof(float));
     assert_true(all && part);
     m->source.plane = m->planes - 1;
     matrix_read(f, m, 0, rows, all);
@@ -126,14 +132,16 @@ static void check_pieces(const files *f, matrix *m)
     matrix v = *m;
     v.tensor.source = &v.source;
     v.source.n_segments = 2;
-    v.source.segment[0] = (tti_segment){rows / 2, 1, 1, 2}; /* the odd rows, then the last quarter */
+    v.source.segment[0] = (tti_segment){rows / 2, 1, 1, 2}; /* the odd rows, then the last
+                                                             * quarter */
     v.source.segment[1] = (tti_segment){rows / 4, rows - rows / 4, rows / 4, rows / 4};
     v.tensor.rows = rows / 2 + rows / 4;
     for (int64_t begin = 0; begin < v.tensor.rows; begin += 7) {
         int64_t n = v.tensor.rows - begin < 13 ? v.tensor.rows - begin : 13;
         matrix_read(f, &v, begin, n, part);
         for (int64_t r = 0; r < n; r++) {
-            int64_t at = begin + r < rows / 2 ? 2 * (begin + r) + 1 : rows - rows / 4 + begin + r - rows / 2;
+            int64_t at =
+                begin + r < rows / 2 ? 2 * (begin + r) + 1 : rows - rows / 4 + begin + r - rows / 2;
             assert_memory_equal(part + r * K, all + at * K, (size_t)K * sizeof(float));
         }
     }
@@ -184,7 +192,8 @@ static void every_scheme_gives_the_numbers_of_its_formula(void **state)
         matrix m;
         variants_open(variant, &dir, &f);
         assert_true(matrix_find(&f, json_string_value(json_object_get(variant, "tensor")), &m));
-        expect_digest(name, matrix_hash(&f, &m, HASH_BEGIN), json_string_value(json_object_get(variant, "digest")));
+        expect_digest(name, matrix_hash(&f, &m, HASH_BEGIN),
+                      json_string_value(json_object_get(variant, "digest")));
         check_pieces(&f, &m);
         for (size_t i = 0; i < sizeof(formats) / sizeof(formats[0]); i++) {
             if (strcmp(formats[i].name, name) == 0) {
@@ -260,7 +269,8 @@ typedef struct part {
     int fill;
 } part;
 
-/* Makes a checkpoint of these parts and expects its matrix "m.weight" to be refused with this text, by opening or by reading. */
+/* Makes a checkpoint of these parts and expects its matrix "m.weight" to be refused with this text,
+ * by opening or by reading. */
 static void expect_refused(const char *quantization, const part *parts, const char *text)
 {
     fixture dir;
@@ -291,7 +301,8 @@ static void expect_refused(const char *quantization, const part *parts, const ch
         free(values);
     }
     if (st == TT_OK || !strstr(tt_status_message(), text)) {
-        fail_msg("expected a refusal with '%s', got %s: %s", text, tt_status_name(st), st == TT_OK ? "" : tt_status_message());
+        fail_msg("expected a refusal with '%s', got %s: %s", text, tt_status_name(st),
+                 st == TT_OK ? "" : tt_status_message());
     }
     assert_true(st == TT_ERR_FILE || st == TT_ERR_UNSUPPORTED);
     json_decref(config);
@@ -300,85 +311,148 @@ static void expect_refused(const char *quantization, const part *parts, const ch
 }
 
 #define FP8 "{\"quantization_config\":{\"quant_method\":\"fp8\",\"weight_block_size\":[24,24]}}"
-#define GPTQ(more) "{\"quantization_config\":{\"quant_method\":\"gptq\",\"bits\":4,\"desc_act\":false," more "}}"
+#define GPTQ(more)                                                                                 \
+    "{\"quantization_config\":{\"quant_method\":\"gptq\",\"bits\":4,\"desc_act\":false," more "}}"
 #define AWQ(more) "{\"quantization_config\":{\"quant_method\":\"awq\",\"bits\":4," more "}}"
-#define PACKED(weights)                                                                                                            \
+#define PACKED(weights)                                                                                                               \
     "{\"quantization_config\":{\"quant_method\":\"compressed-tensors\",\"format\":\"pack-quantized\",\"config_groups\":{\"group_0\":" \
     "{\"weights\":{\"num_bits\":4,\"type\":\"int\"," weights "}}}}}"
-#define WEIGHT {"m.weight", "F8_E4M3", 2, {32, 64}, 0x38}
-#define END {NULL, NULL, 0, {0}, 0}
+#define WEIGHT                                                                                     \
+    {                                                                                              \
+        "m.weight", "F8_E4M3", 2, {32, 64}, 0x38                                                   \
+    }
+#define END                                                                                        \
+    {                                                                                              \
+        NULL, NULL, 0, {0}, 0                                                                      \
+    }
 
 static void scales_that_do_not_fit_are_refused(void **state)
 {
     (void)state;
     const char *scale = "m.weight_scale_inv";
     expect_refused(FP8, (part[]){WEIGHT, END}, "'m.weight_scale_inv' is missing");
-    expect_refused(FP8, (part[]){WEIGHT, {"m.weight_scale", "F32", 2, {2, 3}, 0}, END}, "'m.weight_scale_inv' is missing");
-    expect_refused(FP8, (part[]){WEIGHT, {scale, "F32", 2, {2, 2}, 0}, END}, "'m.weight_scale_inv' [2, 2] has a shape that does not fit");
+    expect_refused(FP8, (part[]){WEIGHT, {"m.weight_scale", "F32", 2, {2, 3}, 0}, END},
+                   "'m.weight_scale_inv' is missing");
+    expect_refused(FP8, (part[]){WEIGHT, {scale, "F32", 2, {2, 2}, 0}, END},
+                   "'m.weight_scale_inv' [2, 2] has a shape that does not fit");
     expect_refused(FP8, (part[]){WEIGHT, {scale, "F32", 2, {3, 2}, 0}, END}, "does not fit");
     expect_refused(FP8, (part[]){WEIGHT, {scale, "F32", 1, {6}, 0}, END}, "does not fit");
     expect_refused(FP8, (part[]){WEIGHT, {scale, "F32", 2, {0, 3}, 0}, END}, "does not fit");
-    expect_refused(FP8, (part[]){WEIGHT, {scale, "F32", 1, {1}, 0}, END}, "quantization_config says otherwise");
+    expect_refused(FP8, (part[]){WEIGHT, {scale, "F32", 1, {1}, 0}, END},
+                   "quantization_config says otherwise");
     expect_refused(FP8, (part[]){WEIGHT, {scale, "I32", 2, {2, 3}, 0}, END}, "scales are F32");
-    expect_refused(FP8, (part[]){WEIGHT, {scale, "F32", 2, {2, 3}, 0xff}, END}, "6 scales of tensor 'm.weight' are infinite or no number");
+    expect_refused(FP8, (part[]){WEIGHT, {scale, "F32", 2, {2, 3}, 0xff}, END},
+                   "6 scales of tensor 'm.weight' are infinite or no number");
     expect_refused(FP8, (part[]){WEIGHT, {scale, "BF16", 2, {2, 3}, 0xff}, END}, "6 scales");
-    expect_refused("{}", (part[]){WEIGHT, {scale, "F32", 2, {2, 3}, 0}, END}, "no quantization_config");
-    expect_refused(FP8, (part[]){{"m.weight", "F8_E5M2", 2, {32, 64}, 0}, {scale, "F32", 2, {2, 3}, 0}, END}, "F8_E5M2");
+    expect_refused("{}", (part[]){WEIGHT, {scale, "F32", 2, {2, 3}, 0}, END},
+                   "no quantization_config");
+    expect_refused(
+        FP8, (part[]){{"m.weight", "F8_E5M2", 2, {32, 64}, 0}, {scale, "F32", 2, {2, 3}, 0}, END},
+        "F8_E5M2");
 }
 
 static void parts_of_gptq_that_do_not_fit_are_refused(void **state)
 {
     (void)state;
-#define CODES {"m.qweight", "I32", 2, {8, 32}, 0x12}
-#define SCALES {"m.scales", "F16", 2, {4, 32}, 0x22}
-#define ZEROS {"m.qzeros", "I32", 2, {4, 4}, 0x77}
-    const char *config = GPTQ("\"group_size\":16,\"sym\":true"), *asym = GPTQ("\"group_size\":16,\"sym\":false");
+#define CODES                                                                                      \
+    {                                                                                              \
+        "m.qweight", "I32", 2, {8, 32}, 0x12                                                       \
+    }
+#define SCALES                                                                                     \
+    {                                                                                              \
+        "m.scales", "F16", 2, {4, 32}, 0x22                                                        \
+    }
+#define ZEROS                                                                                      \
+    {                                                                                              \
+        "m.qzeros", "I32", 2, {4, 4}, 0x77                                                         \
+    }
+    const char *config = GPTQ("\"group_size\":16,\"sym\":true"),
+               *asym = GPTQ("\"group_size\":16,\"sym\":false");
     expect_refused(config, (part[]){CODES, SCALES, END}, "'m.qzeros' is missing");
     expect_refused(config, (part[]){CODES, ZEROS, END}, "'m.scales' is missing");
-    expect_refused(config, (part[]){CODES, SCALES, {"m.qzeros", "I32", 2, {4, 3}, 0x77}, END}, "'m.qzeros' [4, 3] has a shape that does not fit");
-    expect_refused(config, (part[]){CODES, SCALES, {"m.qzeros", "I32", 2, {2, 4}, 0x77}, END}, "does not fit");
-    expect_refused(config, (part[]){CODES, SCALES, {"m.qzeros", "F32", 2, {4, 4}, 0x77}, END}, "F32");
-    expect_refused(config, (part[]){CODES, SCALES, {"m.qzeros", "I32", 2, {4, 4}, 0x66}, END}, "says that it is symmetric");
-    expect_refused(config, (part[]){CODES, {"m.scales", "F16", 2, {2, 32}, 0}, ZEROS, END}, "another group_size");
-    expect_refused(config, (part[]){CODES, {"m.scales", "F16", 2, {4, 24}, 0}, ZEROS, END}, "does not fit");
-    expect_refused(config, (part[]){CODES, {"m.scales", "F16", 2, {4, 32}, 0xff}, ZEROS, END}, "no number");
-    expect_refused(config, (part[]){CODES, SCALES, ZEROS, {"m.g_idx", "I32", 1, {63}, 0}, END}, "m.g_idx");
-    expect_refused(config, (part[]){CODES, SCALES, ZEROS, {"m.g_idx", "I32", 1, {64}, 0}, END}, "groups follow each other");
-    expect_refused(asym, (part[]){CODES, SCALES, ZEROS, {"m.g_idx", "I32", 1, {64}, 0x7f}, END}, "there are 4 groups");
+    expect_refused(config, (part[]){CODES, SCALES, {"m.qzeros", "I32", 2, {4, 3}, 0x77}, END},
+                   "'m.qzeros' [4, 3] has a shape that does not fit");
+    expect_refused(config, (part[]){CODES, SCALES, {"m.qzeros", "I32", 2, {2, 4}, 0x77}, END},
+                   "does not fit");
+    expect_refused(config, (part[]){CODES, SCALES, {"m.qzeros", "F32", 2, {4, 4}, 0x77}, END},
+                   "F32");
+    expect_refused(config, (part[]){CODES, SCALES, {"m.qzeros", "I32", 2, {4, 4}, 0x66}, END},
+                   "says that it is symmetric");
+    expect_refused(config, (part[]){CODES, {"m.scales", "F16", 2, {2, 32}, 0}, ZEROS, END},
+                   "another group_size");
+    expect_refused(config, (part[]){CODES, {"m.scales", "F16", 2, {4, 24}, 0}, ZEROS, END},
+                   "does not fit");
+    expect_refused(config, (part[]){CODES, {"m.scales", "F16", 2, {4, 32}, 0xff}, ZEROS, END},
+                   "no number");
+    expect_refused(config, (part[]){CODES, SCALES, ZEROS, {"m.g_idx", "I32", 1, {63}, 0}, END},
+                   "m.g_idx");
+    expect_refused(config, (part[]){CODES, SCALES, ZEROS, {"m.g_idx", "I32", 1, {64}, 0}, END},
+                   "groups follow each other");
+    expect_refused(asym, (part[]){CODES, SCALES, ZEROS, {"m.g_idx", "I32", 1, {64}, 0x7f}, END},
+                   "there are 4 groups");
     expect_refused("{}", (part[]){CODES, SCALES, ZEROS, END}, "no quantization_config");
-    expect_refused(GPTQ("\"group_size\":0"), (part[]){CODES, SCALES, ZEROS, END}, "'group_size' is 0");
+    expect_refused(GPTQ("\"group_size\":0"), (part[]){CODES, SCALES, ZEROS, END},
+                   "'group_size' is 0");
     expect_refused(GPTQ("\"group_size\":-2"), (part[]){CODES, SCALES, ZEROS, END}, "group_size");
-    expect_refused(GPTQ("\"group_size\":9223372036854775807"), (part[]){CODES, SCALES, ZEROS, END}, "group_size");
-    expect_refused(GPTQ("\"group_size\":16,\"checkpoint_format\":\"marlin\""), (part[]){CODES, SCALES, ZEROS, END}, "marlin");
+    expect_refused(GPTQ("\"group_size\":9223372036854775807"), (part[]){CODES, SCALES, ZEROS, END},
+                   "group_size");
+    expect_refused(GPTQ("\"group_size\":16,\"checkpoint_format\":\"marlin\""),
+                   (part[]){CODES, SCALES, ZEROS, END}, "marlin");
     expect_refused(AWQ("\"group_size\":16"), (part[]){CODES, SCALES, ZEROS, END}, "does not fit");
-    expect_refused(AWQ("\"group_size\":16,\"version\":\"gemv\""), (part[]){CODES, SCALES, ZEROS, END}, "gemv");
+    expect_refused(AWQ("\"group_size\":16,\"version\":\"gemv\""),
+                   (part[]){CODES, SCALES, ZEROS, END}, "gemv");
 }
 
 static void parts_of_packed_matrices_that_do_not_fit_are_refused(void **state)
 {
     (void)state;
-#define WORDS {"m.weight_packed", "I32", 2, {32, 8}, 0x12}
-#define GROUPS {"m.weight_scale", "BF16", 2, {32, 4}, 0x22}
+#define WORDS                                                                                      \
+    {                                                                                              \
+        "m.weight_packed", "I32", 2, {32, 8}, 0x12                                                 \
+    }
+#define GROUPS                                                                                     \
+    {                                                                                              \
+        "m.weight_scale", "BF16", 2, {32, 4}, 0x22                                                 \
+    }
     const char *config = PACKED("\"strategy\":\"group\",\"group_size\":16");
     expect_refused(config, (part[]){WORDS, END}, "'m.weight_scale' is missing");
-    expect_refused(config, (part[]){WORDS, {"m.weight_scale", "BF16", 2, {32, 3}, 0}, END}, "does not fit");
-    expect_refused(config, (part[]){WORDS, {"m.weight_scale", "BF16", 2, {31, 4}, 0}, END}, "does not fit");
+    expect_refused(config, (part[]){WORDS, {"m.weight_scale", "BF16", 2, {32, 3}, 0}, END},
+                   "does not fit");
+    expect_refused(config, (part[]){WORDS, {"m.weight_scale", "BF16", 2, {31, 4}, 0}, END},
+                   "does not fit");
     expect_refused(config, (part[]){WORDS, {"m.weight_scale", "I8", 2, {32, 4}, 0}, END}, "I8");
-    expect_refused(config, (part[]){WORDS, GROUPS, {"m.weight_zero_point", "I32", 2, {4, 3}, 0}, END}, "does not fit");
-    expect_refused(config, (part[]){WORDS, GROUPS, {"m.weight_zero_point", "I8", 2, {4, 4}, 0}, END}, "I32");
-    expect_refused(config, (part[]){WORDS, GROUPS, {"m.weight_shape", "I64", 1, {2}, 0}, END}, "states the shape [0, 0]");
-    expect_refused(config, (part[]){WORDS, GROUPS, {"m.weight_shape", "I32", 1, {2}, 0}, END}, "states the shape [0, 0]");
-    expect_refused(config, (part[]){WORDS, GROUPS, {"m.weight_shape", "F32", 1, {2}, 0}, END}, "'m.weight_shape' is not two numbers");
-    expect_refused("{\"quantization_config\":{\"quant_method\":\"compressed-tensors\",\"format\":\"mxfp4-pack-quantized\",\"config_groups\":"
-                   "{\"group_0\":{\"weights\":{\"num_bits\":4,\"type\":\"float\",\"strategy\":\"group\",\"group_size\":32}}}}}",
-                   (part[]){{"m.weight_packed", "U8", 2, {32, 32}, 0}, {"m.weight_scale", "U8", 2, {32, 2}, 0x70},
-                            {"m.weight_zero_point", "U8", 2, {32, 2}, 1}, END}, "'m.weight_zero_point' is of a matrix in MXFP4");
-    expect_refused(PACKED("\"strategy\":\"group\",\"group_size\":0"), (part[]){WORDS, GROUPS, END}, "'group_size' is 0");
-    expect_refused(PACKED("\"strategy\":\"group\""), (part[]){WORDS, GROUPS, END}, "without a positive 'group_size'");
-    expect_refused(PACKED("\"strategy\":\"group\",\"group_size\":32"), (part[]){WORDS, GROUPS, END}, "does not fit");
+    expect_refused(config,
+                   (part[]){WORDS, GROUPS, {"m.weight_zero_point", "I32", 2, {4, 3}, 0}, END},
+                   "does not fit");
+    expect_refused(
+        config, (part[]){WORDS, GROUPS, {"m.weight_zero_point", "I8", 2, {4, 4}, 0}, END}, "I32");
+    expect_refused(config, (part[]){WORDS, GROUPS, {"m.weight_shape", "I64", 1, {2}, 0}, END},
+                   "states the shape [0, 0]");
+    expect_refused(config, (part[]){WORDS, GROUPS, {"m.weight_shape", "I32", 1, {2}, 0}, END},
+                   "states the shape [0, 0]");
+    expect_refused(config, (part[]){WORDS, GROUPS, {"m.weight_shape", "F32", 1, {2}, 0}, END},
+                   "'m.weight_shape' is not two numbers");
+    expect_refused(
+        "{\"quantization_config\":{\"quant_method\":\"compressed-tensors\",\"format\":\"mxfp4-pack-quantized\",\"config_groups\":"
+        "{\"group_0\":{\"weights\":{\"num_bits\":4,\"type\":\"float\",\"strategy\":\"group\",\"group_size\":32}}}}}",
+        (part[]){{"m.weight_packed", "U8", 2, {32, 32}, 0},
+                 {"m.weight_scale", "U8", 2, {32, 2}, 0x70},
+                 {"m.weight_zero_point", "U8", 2, {32, 2}, 1},
+                 END},
+        "'m.weight_zero_point' is of a matrix in MXFP4");
+    expect_refused(PACKED("\"strategy\":\"group\",\"group_size\":0"), (part[]){WORDS, GROUPS, END},
+                   "'group_size' is 0");
+    expect_refused(PACKED("\"strategy\":\"group\""), (part[]){WORDS, GROUPS, END},
+                   "without a positive 'group_size'");
+    expect_refused(PACKED("\"strategy\":\"group\",\"group_size\":32"), (part[]){WORDS, GROUPS, END},
+                   "does not fit");
     expect_refused(PACKED("\"strategy\":\"nearest\""), (part[]){WORDS, GROUPS, END}, "nearest");
-    expect_refused(config, (part[]){{"m.weight_packed", "U8", 2, {32, 32}, 0}, {"m.weight_scale", "F8_E4M3", 2, {32, 4}, 0},
-                                    {"m.weight_global_scale", "F32", 1, {1}, 0}, END}, "NVFP4");
+    expect_refused(config,
+                   (part[]){{"m.weight_packed", "U8", 2, {32, 32}, 0},
+                            {"m.weight_scale", "F8_E4M3", 2, {32, 4}, 0},
+                            {"m.weight_global_scale", "F32", 1, {1}, 0},
+                            END},
+                   "NVFP4");
 }
 
 /* weight_shape is written as I64, or by other makers as I32. */
@@ -398,7 +472,8 @@ static void a_stated_shape_may_be_of_either_width(void **state)
         maker_add(&make, "m.weight_packed", "I32", 2, (int64_t[]){32, 8}, 0x12);
         maker_add(&make, "m.weight_scale", "BF16", 2, (int64_t[]){32, 4}, 0x22);
         maker_add_bytes(&make, "m.weight_shape", is_wide ? "I64" : "I32", 1, (int64_t[]){2},
-                        is_wide ? (const void *)wide[i - 3] : (const void *)narrow[i], is_wide ? sizeof(wide[0]) : sizeof(narrow[0]));
+                        is_wide ? (const void *)wide[i - 3] : (const void *)narrow[i],
+                        is_wide ? sizeof(wide[0]) : sizeof(narrow[0]));
         maker_save(&make, &dir, "model.safetensors");
         maker_fini(&make);
         json_t *config = json_loads(PACKED("\"strategy\":\"group\",\"group_size\":16"), 0, NULL);
@@ -406,7 +481,9 @@ static void a_stated_shape_may_be_of_either_width(void **state)
         assert_true(matrix_find(&f, "m.weight", &m));
         tt_status st = tt_model_read_f32(&f.model, &m.tensor, 0, m.tensor.rows, values);
         assert_int_equal(st, i % 3 == 0 ? TT_OK : TT_ERR_FILE);
-        assert_true(st == TT_OK || strstr(tt_status_message(), i % 3 == 1 ? "states the shape [32, 63]" : "states the shape [31, 64]"));
+        assert_true(st == TT_OK ||
+                    strstr(tt_status_message(),
+                           i % 3 == 1 ? "states the shape [32, 63]" : "states the shape [31, 64]"));
         json_decref(config);
         files_close(&f);
         fixture_end(&dir);
@@ -416,39 +493,45 @@ static void a_stated_shape_may_be_of_either_width(void **state)
 static void configurations_that_are_not_known_are_refused(void **state)
 {
     (void)state;
-    static const char *const configs[][2] = {{"{\"quant_method\":\"bitsandbytes\"}", "bitsandbytes"},
-                                             {"{\"quant_method\":7}", "quant_method"},
-                                             {"{}", "quant_method"},
-                                             {"[]", "not an object"},
-                                             {"{\"quant_method\":\"fp8\",\"fmt\":\"e5m2\"}", "e5m2"},
-                                             {"{\"quant_method\":\"fp8\",\"weight_block_size\":[0,128]}", "weight_block_size"},
-                                             {"{\"quant_method\":\"fp8\",\"weight_block_size\":[128]}", "weight_block_size"},
-                                             {"{\"quant_method\":\"fp8\",\"weight_block_size\":[-1,99999999999]}", "weight_block_size"},
-                                             {"{\"quant_method\":\"compressed-tensors\"}", "config_groups"},
-                                             {"{\"quant_method\":\"compressed-tensors\",\"format\":\"marlin-24\",\"config_groups\":{}}", "marlin-24"},
-                                             {"{\"quant_method\":\"compressed-tensors\",\"config_groups\":{},\"transform_config\":"
-                                              "{\"config_groups\":{\"R1\":{\"type\":\"hadamard\"}}}}",
-                                              "transform_config"},
-                                             {"{\"quant_method\":\"gptq\",\"bits\":4,\"rotation\":\"hadamard\"}", "rotation"},
-                                             {"{\"quant_method\":\"awq\",\"bits\":4,\"smooth\":[1]}", "smooth"},
-                                             {"{\"quant_method\":\"fp8\",\"bits\":4}", "'bits'"},
-                                             {"{\"quant_method\":\"mxfp4\",\"block\":16}", "block"},
-                                             {"{\"quant_method\":\"gptq\",\"bits\":4,\"format\":\"gptq_v2\"}", "'format'"},
-                                             {"{\"quant_method\":\"awq\",\"bits\":4,\"data_type\":\"mx_fp\"}", "data_type"},
-                                             {"{\"quant_method\":\"gptq\",\"bits\":4,\"method\":\"qvq\"}", "'method'"},
-                                             {"{\"quant_method\":\"gptq\",\"bits\":4,\"groupsize\":64,\"group_size\":128}", "groupsize"},
-                                             {"{\"quant_method\":\"awq\",\"bits\":4,\"format\":\"gemv\"}", "gemv"},
-                                             {"{\"quant_method\":\"awq\",\"bits\":4,\"desc_act\":true}", "desc_act"},
-                                             {"{\"quant_method\":\"fp8\",\"expert_dtype\":\"fp4\"}", "expert_dtype"},
-                                             {"{\"quant_method\":\"gptq\",\"bits\":4,\"packing_format\":\"auto_round:auto_gptq\"}", "packing_format"},
-                                             {"{\"quant_method\":\"gptq\",\"bits\":4,\"input_rotation\":\"h\"}", "input_rotation"},
-                                             {"{\"quant_method\":\"auto-round\",\"bits\":4,\"packing_format\":\"auto_round:llm_compressor\"}", "llm_compressor"},
-                                             {"{\"quant_method\":\"auto-round\",\"bits\":4,\"sym\":false}", "packing_format"},
-                                             {"{\"quant_method\":\"auto-round\",\"bits\":4,\"sym\":true,\"data_type\":\"mx_fp\"}", "data_type"},
-                                             {"{\"quant_method\":\"auto-round\",\"packing_format\":\"auto_round:auto_gptq\"}", "bits"},
-                                             {"{\"quant_method\":\"auto-round\",\"bits\":4,\"packing_format\":\"auto_round:auto_awq\",\"extra_config\":"
-                                              "{\"m\":{\"bits\":8}}}", "extra_config"},
-                                             {"{\"quant_method\":\"gptq\"}", "bits"}};
+    static const char *const configs[][2] = {
+        {"{\"quant_method\":\"bitsandbytes\"}", "bitsandbytes"},
+        {"{\"quant_method\":7}", "quant_method"},
+        {"{}", "quant_method"},
+        {"[]", "not an object"},
+        {"{\"quant_method\":\"fp8\",\"fmt\":\"e5m2\"}", "e5m2"},
+        {"{\"quant_method\":\"fp8\",\"weight_block_size\":[0,128]}", "weight_block_size"},
+        {"{\"quant_method\":\"fp8\",\"weight_block_size\":[128]}", "weight_block_size"},
+        {"{\"quant_method\":\"fp8\",\"weight_block_size\":[-1,99999999999]}", "weight_block_size"},
+        {"{\"quant_method\":\"compressed-tensors\"}", "config_groups"},
+        {"{\"quant_method\":\"compressed-tensors\",\"format\":\"marlin-24\",\"config_groups\":{}}",
+         "marlin-24"},
+        {"{\"quant_method\":\"compressed-tensors\",\"config_groups\":{},\"transform_config\":"
+         "{\"config_groups\":{\"R1\":{\"type\":\"hadamard\"}}}}",
+         "transform_config"},
+        {"{\"quant_method\":\"gptq\",\"bits\":4,\"rotation\":\"hadamard\"}", "rotation"},
+        {"{\"quant_method\":\"awq\",\"bits\":4,\"smooth\":[1]}", "smooth"},
+        {"{\"quant_method\":\"fp8\",\"bits\":4}", "'bits'"},
+        {"{\"quant_method\":\"mxfp4\",\"block\":16}", "block"},
+        {"{\"quant_method\":\"gptq\",\"bits\":4,\"format\":\"gptq_v2\"}", "'format'"},
+        {"{\"quant_method\":\"awq\",\"bits\":4,\"data_type\":\"mx_fp\"}", "data_type"},
+        {"{\"quant_method\":\"gptq\",\"bits\":4,\"method\":\"qvq\"}", "'method'"},
+        {"{\"quant_method\":\"gptq\",\"bits\":4,\"groupsize\":64,\"group_size\":128}", "groupsize"},
+        {"{\"quant_method\":\"awq\",\"bits\":4,\"format\":\"gemv\"}", "gemv"},
+        {"{\"quant_method\":\"awq\",\"bits\":4,\"desc_act\":true}", "desc_act"},
+        {"{\"quant_method\":\"fp8\",\"expert_dtype\":\"fp4\"}", "expert_dtype"},
+        {"{\"quant_method\":\"gptq\",\"bits\":4,\"packing_format\":\"auto_round:auto_gptq\"}",
+         "packing_format"},
+        {"{\"quant_method\":\"gptq\",\"bits\":4,\"input_rotation\":\"h\"}", "input_rotation"},
+        {"{\"quant_method\":\"auto-round\",\"bits\":4,\"packing_format\":\"auto_round:llm_compressor\"}",
+         "llm_compressor"},
+        {"{\"quant_method\":\"auto-round\",\"bits\":4,\"sym\":false}", "packing_format"},
+        {"{\"quant_method\":\"auto-round\",\"bits\":4,\"sym\":true,\"data_type\":\"mx_fp\"}",
+         "data_type"},
+        {"{\"quant_method\":\"auto-round\",\"packing_format\":\"auto_round:auto_gptq\"}", "bits"},
+        {"{\"quant_method\":\"auto-round\",\"bits\":4,\"packing_format\":\"auto_round:auto_awq\",\"extra_config\":"
+         "{\"m\":{\"bits\":8}}}",
+         "extra_config"},
+        {"{\"quant_method\":\"gptq\"}", "bits"}};
     for (size_t i = 0; i < sizeof(configs) / sizeof(configs[0]); i++) {
         tti_quantization q;
         json_t *value = json_loads(configs[i][0], 0, NULL);
@@ -456,7 +539,8 @@ static void configurations_that_are_not_known_are_refused(void **state)
         assert_non_null(config);
         tt_status st = tti_quantization_read("config.json", config, &q);
         assert_true(st == TT_ERR_FILE || st == TT_ERR_UNSUPPORTED);
-        if (!strstr(tt_status_message(), configs[i][1]) || !strstr(tt_status_message(), "config.json")) {
+        if (!strstr(tt_status_message(), configs[i][1]) ||
+            !strstr(tt_status_message(), "config.json")) {
             fail_msg("%s: %s", configs[i][0], tt_status_message());
         }
         json_decref(config);
@@ -472,11 +556,16 @@ static void auto_round_is_gptq_or_awq(void **state)
         tti_quant_method method;
         bool symmetric, less_one, varies;
     } cases[] = {
-        {"\"quant_method\":\"auto-round\",\"sym\":true,\"packing_format\":\"auto_round:auto_gptq\"", TTI_QUANT_GPTQ, true, true, false},
-        {"\"quant_method\":\"auto-round\",\"sym\":false,\"packing_format\":\"auto_round:auto_gptq\"", TTI_QUANT_GPTQ, false, true, false},
-        {"\"quant_method\":\"auto-round\",\"sym\":true,\"packing_format\":\"auto_round:auto_awq\"", TTI_QUANT_AWQ, true, false, false},
-        {"\"quant_method\":\"auto-round\",\"sym\":false,\"packing_format\":\"auto_round:auto_awq\"", TTI_QUANT_AWQ, false, false, false},
-        {"\"quant_method\":\"intel/auto-round\",\"sym\":true,\"backend\":\"auto_round:gptq:exllamav2\"", TTI_QUANT_GPTQ, true, true, false},
+        {"\"quant_method\":\"auto-round\",\"sym\":true,\"packing_format\":\"auto_round:auto_gptq\"",
+         TTI_QUANT_GPTQ, true, true, false},
+        {"\"quant_method\":\"auto-round\",\"sym\":false,\"packing_format\":\"auto_round:auto_gptq\"",
+         TTI_QUANT_GPTQ, false, true, false},
+        {"\"quant_method\":\"auto-round\",\"sym\":true,\"packing_format\":\"auto_round:auto_awq\"",
+         TTI_QUANT_AWQ, true, false, false},
+        {"\"quant_method\":\"auto-round\",\"sym\":false,\"packing_format\":\"auto_round:auto_awq\"",
+         TTI_QUANT_AWQ, false, false, false},
+        {"\"quant_method\":\"intel/auto-round\",\"sym\":true,\"backend\":\"auto_round:gptq:exllamav2\"",
+         TTI_QUANT_GPTQ, true, true, false},
         {"\"quant_method\":\"auto-round\",\"packing_format\":\"auto_round:auto_gptq\",\"extra_config\":{\"lm_head\":{\"bits\":16,"
          "\"data_type\":\"float\"}},\"iters\":0,\"model_free\":true,\"autoround_version\":\"0.14.2\",\"block_name_to_quantize\":\"m.layers\"",
          TTI_QUANT_GPTQ, true, true, false},
@@ -485,7 +574,10 @@ static void auto_round_is_gptq_or_awq(void **state)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         char text[512];
         tti_quantization q;
-        snprintf(text, sizeof(text), "{\"quantization_config\":{\"bits\":4,\"group_size\":64,\"data_type\":\"int\",%s}}", cases[i].more);
+        snprintf(
+            text, sizeof(text),
+            "{\"quantization_config\":{\"bits\":4,\"group_size\":64,\"data_type\":\"int\",%s}}",
+            cases[i].more);
         json_t *config = json_loads(text, 0, NULL);
         assert_non_null(config);
         if (tti_quantization_read("config.json", config, &q) != TT_OK) {
@@ -550,15 +642,15 @@ static void hash_covers_all_that_is_read(void **state)
     tt_tensor tensor = {.name = "x", .rows = 8, .cols = 8, .source = &source};
     uint64_t plain = tt_tensor_hash(&tensor);
     int n = 0;
-#define CHANGES(field, value)                                                                                                      \
-    do {                                                                                                                           \
-        tti_source before = source;                                                                                                \
-        source.field = (value);                                                                                                    \
-        if (tt_tensor_hash(&tensor) == plain) {                                                                                    \
-            fail_msg("the hash leaves out " #field);                                                                               \
-        }                                                                                                                          \
-        source = before;                                                                                                           \
-        n++;                                                                                                                       \
+#define CHANGES(field, value)                                                                      \
+    do {                                                                                           \
+        tti_source before = source;                                                                \
+        source.field = (value);                                                                    \
+        if (tt_tensor_hash(&tensor) == plain) {                                                    \
+            fail_msg("the hash leaves out " #field);                                               \
+        }                                                                                          \
+        source = before;                                                                           \
+        n++;                                                                                       \
     } while (0)
     CHANGES(scheme, TTI_SCHEME_QUANT);
     CHANGES(format.code, TTK_U4);
@@ -609,13 +701,17 @@ static void scale_and_weight_may_lie_in_different_files(void **state)
         float half = 0.5f, *values = malloc(128 * 64 * sizeof(float));
         fixture_begin(&dir);
         maker_add(&one, "e.gate_proj.weight", "F8_E4M3", 2, (int64_t[]){128, 64}, 0x38);
-        maker_add_bytes(&two, "e.gate_proj.weight_scale_inv", "F32", 2, (int64_t[]){1, 1}, &half, sizeof(half));
+        maker_add_bytes(&two, "e.gate_proj.weight_scale_inv", "F32", 2, (int64_t[]){1, 1}, &half,
+                        sizeof(half));
         maker_save(&one, &dir, swap ? "b.safetensors" : "a.safetensors");
         maker_save(&two, &dir, swap ? "a.safetensors" : "b.safetensors");
-        json_t *index = json_pack("{s{ssss}}", "weight_map", "e.gate_proj.weight", swap ? "b.safetensors" : "a.safetensors",
-                                  "e.gate_proj.weight_scale_inv", swap ? "a.safetensors" : "b.safetensors");
+        json_t *index =
+            json_pack("{s{ssss}}", "weight_map", "e.gate_proj.weight",
+                      swap ? "b.safetensors" : "a.safetensors", "e.gate_proj.weight_scale_inv",
+                      swap ? "a.safetensors" : "b.safetensors");
         fixture_write_json(&dir, "model.safetensors.index.json", index);
-        json_t *q = json_loads("{\"quant_method\":\"fp8\",\"weight_block_size\":[128,128]}", 0, NULL);
+        json_t *q =
+            json_loads("{\"quant_method\":\"fp8\",\"weight_block_size\":[128,128]}", 0, NULL);
         files_open(&f, dir.dir, q);
         assert_true(matrix_find(&f, "e.gate_proj.weight", &m));
         matrix_read(&f, &m, 0, 128, values);
@@ -634,17 +730,18 @@ static void scale_and_weight_may_lie_in_different_files(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_scheme_gives_the_numbers_of_its_formula),
-                                       cmocka_unit_test(miniatures_give_the_numbers_of_the_formulas),
-                                       cmocka_unit_test(scales_that_do_not_fit_are_refused),
-                                       cmocka_unit_test(parts_of_gptq_that_do_not_fit_are_refused),
-                                       cmocka_unit_test(parts_of_packed_matrices_that_do_not_fit_are_refused),
-                                       cmocka_unit_test(a_stated_shape_may_be_of_either_width),
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_scheme_gives_the_numbers_of_its_formula),
+        cmocka_unit_test(miniatures_give_the_numbers_of_the_formulas),
+        cmocka_unit_test(scales_that_do_not_fit_are_refused),
+        cmocka_unit_test(parts_of_gptq_that_do_not_fit_are_refused),
+        cmocka_unit_test(parts_of_packed_matrices_that_do_not_fit_are_refused),
+        cmocka_unit_test(a_stated_shape_may_be_of_either_width),
         cmocka_unit_test(configurations_that_are_not_known_are_refused),
-                                       cmocka_unit_test(auto_round_is_gptq_or_awq),
+        cmocka_unit_test(auto_round_is_gptq_or_awq),
         cmocka_unit_test(neutral_configurations_are_accepted),
-                                       cmocka_unit_test(hash_covers_all_that_is_read),
-                                       cmocka_unit_test(scale_and_weight_may_lie_in_different_files)};
+        cmocka_unit_test(hash_covers_all_that_is_read),
+        cmocka_unit_test(scale_and_weight_may_lie_in_different_files)};
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

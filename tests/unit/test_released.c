@@ -1,5 +1,6 @@
-/* test_released.c - configurations of released models, key by key as their makers publish them: each is accepted, and gives the sizes that its
- * maker states. The miniatures cannot show a key that no miniature has. models/configs/README.md says which files are whose. */
+/* test_released.c - configurations of released models, key by key as their makers publish them:
+ * each is accepted, and gives the sizes that its maker states. The miniatures cannot show a key
+ * that no miniature has. models/configs/README.md says which files are whose. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -23,7 +24,8 @@ typedef struct released {
 } released;
 
 /* YaRN without mscale keys: 1 + 0.1 ln(factor). LongRoPE of Phi-3.5-MoE: its short_mscale. */
-static const double YARN_4 = 1.1386294361119891, YARN_32 = 1.3465735902799727, PHI = 1.243163121016122;
+static const double YARN_4 = 1.1386294361119891, YARN_32 = 1.3465735902799727,
+                    PHI = 1.243163121016122;
 
 static void each_is_read(void **state)
 {
@@ -73,18 +75,21 @@ static void each_is_read(void **state)
         json_t *root;
         char name[NAME_BYTES];
         snprintf(name, sizeof(name), "%s.json", want->name);
-        assert_int_equal(tti_json_load(source_path("models/configs"), name, TTI_CONFIG_BYTES, &root), TT_OK);
+        assert_int_equal(
+            tti_json_load(source_path("models/configs"), name, TTI_CONFIG_BYTES, &root), TT_OK);
         if (tti_config_take(name, root, &family, &hyper) != TT_OK) {
             print_message("# %s\n", tt_status_message());
             fail_msg("%s: %s", name, tt_status_message());
         }
         const tt_arch *a = &hyper.arch;
-        if (a->L != want->L || a->H != want->H || a->E != want->E || a->K != want->K || a->context != want->context) {
-            fail_msg("%s: L %lld H %lld E %lld K %lld context %lld", name, (long long)a->L, (long long)a->H, (long long)a->E, (long long)a->K,
-                     (long long)a->context);
+        if (a->L != want->L || a->H != want->H || a->E != want->E || a->K != want->K ||
+            a->context != want->context) {
+            fail_msg("%s: L %lld H %lld E %lld K %lld context %lld", name, (long long)a->L,
+                     (long long)a->H, (long long)a->E, (long long)a->K, (long long)a->context);
         }
         if (fabs((double)a->rope.attention_factor - want->attention_factor) > 1e-7) {
-            fail_msg("%s: attention factor %.9g is not %.9g", name, (double)a->rope.attention_factor, want->attention_factor);
+            fail_msg("%s: attention factor %.9g is not %.9g", name,
+                     (double)a->rope.attention_factor, want->attention_factor);
         }
         for (int64_t j = 0; j < a->rope.dim / 2; j++) {
             assert_true(a->rope.inv_freq[j] > 0 && isfinite(a->rope.inv_freq[j]));

@@ -1,5 +1,6 @@
-/* test_replicate.c - what ranks of a node hold once: bytes by hand, a count of distinct matrices by brute force over many layouts, room in the arena,
- * and the choice between private and shared copies, to the byte. */
+/* test_replicate.c - what ranks of a node hold once: bytes by hand, a count of distinct matrices by
+ * brute force over many layouts, room in the arena, and the choice between private and shared
+ * copies, to the byte. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,7 +28,8 @@ static tt_rank_memory memory_of(const tt_model *model, const tt_layout *layout, 
     tt_rank_memory m;
     assert_int_equal(tt_plan_memory(model, layout, rank, &m), TT_OK);
     assert_true(m.borrowed_bytes <= m.dense_bytes);
-    assert_true(m.total_bytes == m.dense_bytes - m.borrowed_bytes + m.expert_bytes + m.kv_bytes + m.exchange_bytes + m.work_bytes);
+    assert_true(m.total_bytes == m.dense_bytes - m.borrowed_bytes + m.expert_bytes + m.kv_bytes +
+                                     m.exchange_bytes + m.work_bytes);
     return m;
 }
 
@@ -57,7 +59,8 @@ static void equal_parts_are_held_once(void **state)
     tt_layout_params params = {.n_ranks = 4, .dp = 4, .tp = 1, .replicate = TT_REPLICATE_NODE};
     tt_layout *layout = create(&model, &params);
     uint64_t attention = packed(64, 64) + 2 * packed(32, 64) + packed(64, 64);
-    uint64_t all = whole_bytes() + 2 * attention + 2 * packed(128, 64) + packed(64, 128) + packed(320, 64);
+    uint64_t all =
+        whole_bytes() + 2 * attention + 2 * packed(128, 64) + packed(64, 128) + packed(320, 64);
     assert_int_equal(borrowed(&model, layout, 0), 0);
     for (int rank = 1; rank < 4; rank++) {
         assert_int_equal(borrowed(&model, layout, rank), all);
@@ -85,7 +88,12 @@ static void other_parts_share_what_is_whole(void **state)
     tt_layout_destroy(&layout);
     /* Nodes share nothing; ranks that only serve experts have nothing to share. */
     const int node[] = {0, 0, 1, 1};
-    params = (tt_layout_params){.n_ranks = 4, .node_of_rank = node, .split = "attention:0+2,experts:1+3", .dp = 2, .tp = 1, .replicate = TT_REPLICATE_NODE};
+    params = (tt_layout_params){.n_ranks = 4,
+                                .node_of_rank = node,
+                                .split = "attention:0+2,experts:1+3",
+                                .dp = 2,
+                                .tp = 1,
+                                .replicate = TT_REPLICATE_NODE};
     layout = create(&model, &params);
     for (int rank = 0; rank < 4; rank++) {
         assert_int_equal(borrowed(&model, layout, rank), 0);
@@ -95,11 +103,14 @@ static void other_parts_share_what_is_whole(void **state)
 
 static bool is_same(const tti_plan_matrix *a, const tti_plan_matrix *b)
 {
-    return a->role == b->role && a->form == b->form && a->layer == b->layer && a->row == b->row && a->n_rows == b->n_rows;
+    return a->role == b->role && a->form == b->form && a->layer == b->layer && a->row == b->row &&
+           a->n_rows == b->n_rows;
 }
 
-/* What the share does with a rank's matrices in any order, here last to first, fits the arena that is planned for them. */
-static void expect_room(const tt_model *model, const tt_layout *layout, int rank, const tti_plan_list *list)
+/* What the share does with a rank's matrices in any order, here last to first, fits the arena that
+ * is planned for them. */
+static void expect_room(const tt_model *model, const tt_layout *layout, int rank,
+                        const tti_plan_list *list)
 {
     size_t n = 0, arena = 0, used = 0;
     assert_int_equal(tt_plan_shared_room(model, layout, rank, &n, &arena), TT_OK);
@@ -186,7 +197,8 @@ static uint64_t node_total(const tt_model *model, const tt_layout *layout)
     return sum;
 }
 
-static tt_replicate settled(const tt_model *model, tt_layout *layout, tt_replicate asked, uint64_t available, tt_status want, bool says_why)
+static tt_replicate settled(const tt_model *model, tt_layout *layout, tt_replicate asked,
+                            uint64_t available, tt_status want, bool says_why)
 {
     char why[TT_STATUS_MESSAGE_BYTES] = "left";
     layout->replicate = asked;
@@ -217,8 +229,10 @@ static void copies_are_private_where_they_fit(void **state)
     assert_non_null(strstr(tt_status_message(), "once per node"));
     assert_null(strstr(tt_status_message(), "what helps: --replicate"));
     /* What was asked for stays. */
-    assert_int_equal(settled(&model, layout, TT_REPLICATE_NODE, numa, TT_OK, false), TT_REPLICATE_NODE);
-    assert_int_equal(settled(&model, layout, TT_REPLICATE_NUMA, numa - 1, TT_ERR_FIT, false), TT_REPLICATE_NUMA);
+    assert_int_equal(settled(&model, layout, TT_REPLICATE_NODE, numa, TT_OK, false),
+                     TT_REPLICATE_NODE);
+    assert_int_equal(settled(&model, layout, TT_REPLICATE_NUMA, numa - 1, TT_ERR_FIT, false),
+                     TT_REPLICATE_NUMA);
     assert_non_null(strstr(tt_status_message(), "what helps: --replicate node"));
     tt_layout_destroy(&layout);
     /* One attention rank has nobody to share with. */

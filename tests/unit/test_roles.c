@@ -1,6 +1,7 @@
-/* test_roles.c - every tensor of every miniature, by its role: shape and numbers against an independent reading of the files
- * (tests/golden/architectures/roles.json, made by roles.py there), views and maps included; and the other forms that checkpoints of
- * the same models come in, rewritten here from the miniatures. */
+/* test_roles.c - every tensor of every miniature, by its role: shape and numbers against an
+ * independent reading of the files (tests/golden/architectures/roles.json, made by roles.py there),
+ * views and maps included; and the other forms that checkpoints of the same models come in,
+ * rewritten here from the miniatures. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -18,13 +19,60 @@ enum { NAME_BYTES = 256, MAX_EXPERTS = 64 };
 
 static const char *const role_names[TT_ROLE_COUNT] = {
 #define ROLE(name) [TT_ROLE_##name] = #name
-    ROLE(EMBED), ROLE(FINAL_NORM), ROLE(FINAL_NORM_BIAS), ROLE(HEAD), ROLE(HEAD_BIAS), ROLE(ATTENTION_NORM), ROLE(ATTENTION_NORM_BIAS),
-    ROLE(FFN_NORM), ROLE(FFN_NORM_BIAS), ROLE(Q), ROLE(K), ROLE(V), ROLE(O), ROLE(Q_BIAS), ROLE(K_BIAS), ROLE(V_BIAS), ROLE(O_BIAS),
-    ROLE(Q_NORM), ROLE(K_NORM), ROLE(Q_GATE), ROLE(SINKS), ROLE(Q_A), ROLE(Q_A_NORM), ROLE(Q_B), ROLE(KV_A), ROLE(KV_A_NORM), ROLE(KV_B),
-    ROLE(MLA_K), ROLE(MLA_V), ROLE(DELTA_QKV), ROLE(DELTA_GATE), ROLE(DELTA_BETA), ROLE(DELTA_DECAY), ROLE(DELTA_CONV),
-    ROLE(DELTA_DECAY_BIAS), ROLE(DELTA_DECAY_RATE), ROLE(DELTA_NORM), ROLE(DELTA_OUT), ROLE(GATE), ROLE(UP), ROLE(DOWN), ROLE(ROUTER),
-    ROLE(ROUTER_BIAS), ROLE(ROUTER_CHOICE_BIAS), ROLE(EXPERT_GATE), ROLE(EXPERT_UP), ROLE(EXPERT_DOWN), ROLE(EXPERT_GATE_BIAS),
-    ROLE(EXPERT_UP_BIAS), ROLE(EXPERT_DOWN_BIAS), ROLE(SHARED_GATE), ROLE(SHARED_UP), ROLE(SHARED_DOWN), ROLE(SHARED_ROUTER)};
+    ROLE(EMBED),
+    ROLE(FINAL_NORM),
+    ROLE(FINAL_NORM_BIAS),
+    ROLE(HEAD),
+    ROLE(HEAD_BIAS),
+    ROLE(ATTENTION_NORM),
+    ROLE(ATTENTION_NORM_BIAS),
+    ROLE(FFN_NORM),
+    ROLE(FFN_NORM_BIAS),
+    ROLE(Q),
+    ROLE(K),
+    ROLE(V),
+    ROLE(O),
+    ROLE(Q_BIAS),
+    ROLE(K_BIAS),
+    ROLE(V_BIAS),
+    ROLE(O_BIAS),
+    ROLE(Q_NORM),
+    ROLE(K_NORM),
+    ROLE(Q_GATE),
+    ROLE(SINKS),
+    ROLE(Q_A),
+    ROLE(Q_A_NORM),
+    ROLE(Q_B),
+    ROLE(KV_A),
+    ROLE(KV_A_NORM),
+    ROLE(KV_B),
+    ROLE(MLA_K),
+    ROLE(MLA_V),
+    ROLE(DELTA_QKV),
+    ROLE(DELTA_GATE),
+    ROLE(DELTA_BETA),
+    ROLE(DELTA_DECAY),
+    ROLE(DELTA_CONV),
+    ROLE(DELTA_DECAY_BIAS),
+    ROLE(DELTA_DECAY_RATE),
+    ROLE(DELTA_NORM),
+    ROLE(DELTA_OUT),
+    ROLE(GATE),
+    ROLE(UP),
+    ROLE(DOWN),
+    ROLE(ROUTER),
+    ROLE(ROUTER_BIAS),
+    ROLE(ROUTER_CHOICE_BIAS),
+    ROLE(EXPERT_GATE),
+    ROLE(EXPERT_UP),
+    ROLE(EXPERT_DOWN),
+    ROLE(EXPERT_GATE_BIAS),
+    ROLE(EXPERT_UP_BIAS),
+    ROLE(EXPERT_DOWN_BIAS),
+    ROLE(SHARED_GATE),
+    ROLE(SHARED_UP),
+    ROLE(SHARED_DOWN),
+    ROLE(SHARED_ROUTER)};
 
 static bool is_expert(int role)
 {
@@ -64,17 +112,20 @@ static void expect_pieces(const tt_model *model, const tt_tensor *t, const float
         for (int64_t row = (int64_t)i; row < t->rows; row += sizes[i]) {
             int64_t n = sizes[i] < t->rows - row ? sizes[i] : t->rows - row;
             assert_int_equal(tt_model_read_f32(model, t, row, n, piece), TT_OK);
-            assert_memory_equal(piece, whole + row * t->cols, (size_t)(n * t->cols) * sizeof(*piece));
+            assert_memory_equal(piece, whole + row * t->cols,
+                                (size_t)(n * t->cols) * sizeof(*piece));
         }
     }
     free(piece);
 }
 
-static void expect_role(const tt_model *model, const json_t *folder, int role, int64_t layer, bool pieces)
+static void expect_role(const tt_model *model, const json_t *folder, int role, int64_t layer,
+                        bool pieces)
 {
     char key[NAME_BYTES];
     int64_t n = is_expert(role) ? tt_model_arch(model)->E : 1;
-    snprintf(key, sizeof(key), role < TT_ROLE_ATTENTION_NORM ? "%s" : "%s %d", role_names[role], (int)layer);
+    snprintf(key, sizeof(key), role < TT_ROLE_ATTENTION_NORM ? "%s" : "%s %d", role_names[role],
+             (int)layer);
     const json_t *want = json_object_get(folder, key);
     uint32_t crc = 0;
     for (int64_t e = 0; e < n; e++) {
@@ -112,7 +163,8 @@ static void expect_roles(const tt_model *model, const char *name, bool pieces)
     assert_non_null(folder);
     for (int role = 0; role < TT_ROLE_COUNT; role++) {
         assert_non_null(role_names[role]);
-        for (int64_t layer = 0; layer < (role < TT_ROLE_ATTENTION_NORM ? 1 : tt_model_arch(model)->L); layer++) {
+        for (int64_t layer = 0;
+             layer < (role < TT_ROLE_ATTENTION_NORM ? 1 : tt_model_arch(model)->L); layer++) {
             expect_role(model, folder, role, layer, pieces);
         }
     }
@@ -162,7 +214,8 @@ static whole read_golden(const char *name)
     uint64_t n_header;
     snprintf(path, sizeof(path), GOLDEN "%s/model.safetensors", name);
     whole w = {.bytes = read_whole(source_path(path), &n)};
-    memcpy(&n_header, w.bytes, sizeof(n_header)); /* little-endian hosts only, as the rest of tutti */
+    memcpy(&n_header, w.bytes, sizeof(n_header)); /* little-endian hosts only, as the rest of
+                                                   * tutti */
     w.header = json_loadb((const char *)w.bytes + 8, (size_t)n_header, 0, NULL);
     assert_non_null(w.header);
     w.data = w.bytes + 8 + n_header;
@@ -170,9 +223,11 @@ static whole read_golden(const char *name)
 }
 
 /* A tensor of the file; NULL if it is not there. dim gets up to three dimensions. */
-static const unsigned char *find(const whole *w, const char *name, int *n_dims, int64_t dim[3], size_t *n_bytes)
+static const unsigned char *find(const whole *w, const char *name, int *n_dims, int64_t dim[3],
+                                 size_t *n_bytes)
 {
-    const json_t *entry = json_object_get(w->header, name), *offsets = json_object_get(entry, "data_offsets");
+    const json_t *entry = json_object_get(w->header, name),
+                 *offsets = json_object_get(entry, "data_offsets");
     if (!entry) {
         return NULL;
     }
@@ -180,7 +235,8 @@ static const unsigned char *find(const whole *w, const char *name, int *n_dims, 
     for (int i = 0; i < *n_dims && i < 3; i++) {
         dim[i] = json_integer_value(json_array_get(json_object_get(entry, "shape"), (size_t)i));
     }
-    *n_bytes = (size_t)(json_integer_value(json_array_get(offsets, 1)) - json_integer_value(json_array_get(offsets, 0)));
+    *n_bytes = (size_t)(json_integer_value(json_array_get(offsets, 1)) -
+                        json_integer_value(json_array_get(offsets, 0)));
     return w->data + json_integer_value(json_array_get(offsets, 0));
 }
 
@@ -224,8 +280,10 @@ static void copy_but(const whole *w, maker *m, const char *without, const char *
     }
 }
 
-/* Puts the experts of one layer, [F][H] each in the tensors that two patterns name by turns, into one tensor [E][parts * F][H]. */
-static void fuse(const whole *w, maker *m, int layer, int n_experts, const char *const *patterns, int n_patterns, const char *target)
+/* Puts the experts of one layer, [F][H] each in the tensors that two patterns name by turns, into
+ * one tensor [E][parts * F][H]. */
+static void fuse(const whole *w, maker *m, int layer, int n_experts, const char *const *patterns,
+                 int n_patterns, const char *target)
 {
     unsigned char *all = NULL;
     size_t n_all = 0;
@@ -235,7 +293,8 @@ static void fuse(const whole *w, maker *m, int layer, int n_experts, const char 
             char name[NAME_BYTES];
             int n_dims;
             size_t n;
-            snprintf(name, sizeof(name), "model.layers.%d.%s%d.%s.weight", layer, patterns[n_patterns], e, patterns[i]);
+            snprintf(name, sizeof(name), "model.layers.%d.%s%d.%s.weight", layer,
+                     patterns[n_patterns], e, patterns[i]);
             const unsigned char *bytes = find(w, name, &n_dims, one, &n);
             if (!bytes) {
                 free(all);
@@ -290,10 +349,25 @@ static void fused_experts_are_the_same_tensors(void **state)
         {"qwen3_next", "mlp.experts.", "gate_proj", "up_proj", "down_proj", {{NULL, NULL}}},
         {"flex_olmo", "mlp.experts.", "gate_proj", "up_proj", "down_proj", {{NULL, NULL}}},
         {"hunyuan_v1_moe", "mlp.experts.", "gate_proj", "up_proj", "down_proj", {{NULL, NULL}}},
-        {"ernie4_5_moe", "mlp.experts.", "gate_proj", "up_proj", "down_proj", {{"mlp.moe_statics", "mlp.gate.moe_statics"}}},
+        {"ernie4_5_moe",
+         "mlp.experts.",
+         "gate_proj",
+         "up_proj",
+         "down_proj",
+         {{"mlp.moe_statics", "mlp.gate.moe_statics"}}},
         {"mixtral", "block_sparse_moe.experts.", "w1", "w3", "w2", {{"block_sparse_moe.", "mlp."}}},
-        {"minimax_m2", "block_sparse_moe.experts.", "w1", "w3", "w2", {{"block_sparse_moe.", "mlp."}}},
-        {"phimoe", "block_sparse_moe.experts.", "w1", "w3", "w2", {{"block_sparse_moe.gate", "mlp.router"}}},
+        {"minimax_m2",
+         "block_sparse_moe.experts.",
+         "w1",
+         "w3",
+         "w2",
+         {{"block_sparse_moe.", "mlp."}}},
+        {"phimoe",
+         "block_sparse_moe.experts.",
+         "w1",
+         "w3",
+         "w2",
+         {{"block_sparse_moe.gate", "mlp.router"}}},
     };
     fixture *f = *state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -308,9 +382,11 @@ static void fused_experts_are_the_same_tensors(void **state)
         tt_model_close(&plain);
         copy_but(&w, &m, cases[i].experts, cases[i].renames);
         for (int layer = 0; layer < 3; layer++) {
-            fuse(&w, &m, layer, n_experts, (const char *const[]){cases[i].gate, cases[i].up, cases[i].experts}, 2,
+            fuse(&w, &m, layer, n_experts,
+                 (const char *const[]){cases[i].gate, cases[i].up, cases[i].experts}, 2,
                  "mlp.experts.gate_up_proj");
-            fuse(&w, &m, layer, n_experts, (const char *const[]){cases[i].down, cases[i].experts}, 1, "mlp.experts.down_proj");
+            fuse(&w, &m, layer, n_experts, (const char *const[]){cases[i].down, cases[i].experts},
+                 1, "mlp.experts.down_proj");
         }
         printf("# %s\n", cases[i].folder);
         save_and_expect(f, &m, &w, cases[i].folder);
@@ -318,9 +394,11 @@ static void fused_experts_are_the_same_tensors(void **state)
 }
 
 /* Plane e of [E][rows][cols] bf16 into a tensor of its own, turned to [cols][rows]. */
-static void add_turned_plane(maker *m, const char *name, const unsigned char *bytes, const int64_t dim[3], int64_t e)
+static void add_turned_plane(maker *m, const char *name, const unsigned char *bytes,
+                             const int64_t dim[3], int64_t e)
 {
-    uint16_t *out = malloc((size_t)(dim[1] * dim[2]) * sizeof(*out)), *in = malloc((size_t)(dim[1] * dim[2]) * sizeof(*in));
+    uint16_t *out = malloc((size_t)(dim[1] * dim[2]) * sizeof(*out)),
+             *in = malloc((size_t)(dim[1] * dim[2]) * sizeof(*in));
     assert_non_null(out);
     assert_non_null(in);
     memcpy(in, bytes + e * dim[1] * dim[2] * 2, (size_t)(dim[1] * dim[2]) * sizeof(*in));
@@ -329,19 +407,22 @@ static void add_turned_plane(maker *m, const char *name, const unsigned char *by
             out[c * dim[1] + r] = in[r * dim[2] + c];
         }
     }
-    maker_add_bytes(m, name, "BF16", 2, (int64_t[]){dim[2], dim[1]}, out, (size_t)(dim[1] * dim[2]) * sizeof(*out));
+    maker_add_bytes(m, name, "BF16", 2, (int64_t[]){dim[2], dim[1]}, out,
+                    (size_t)(dim[1] * dim[2]) * sizeof(*out));
     free(in);
     free(out);
 }
 
-/* Some re-exports of gpt-oss: each expert a linear layer of its own, gate and up rows still in turns. */
+/* Some re-exports of gpt-oss: each expert a linear layer of its own, gate and up rows still in
+ * turns. */
 static void experts_with_names_of_their_own_may_share_gate_and_up(void **state)
 {
     fixture *f = *state;
     whole w = read_golden("gpt_oss");
     maker m = {0};
     link_config(f, "gpt_oss");
-    copy_but(&w, &m, "experts.", (const char *const[][2]){{"router.", "router.linear."}, {NULL, NULL}});
+    copy_but(&w, &m, "experts.",
+             (const char *const[][2]){{"router.", "router.linear."}, {NULL, NULL}});
     for (int layer = 0; layer < 3; layer++) {
         static const char *const parts[] = {"gate_up_proj", "down_proj"};
         for (int i = 0; i < 2; i++) {
@@ -356,32 +437,41 @@ static void experts_with_names_of_their_own_may_share_gate_and_up(void **state)
             assert_non_null(matrix);
             assert_non_null(bias);
             for (int64_t e = 0; e < dim[0]; e++) {
-                snprintf(name, sizeof(name), "model.layers.%d.mlp.experts.%ss.%d.weight", layer, parts[i], (int)e);
+                snprintf(name, sizeof(name), "model.layers.%d.mlp.experts.%ss.%d.weight", layer,
+                         parts[i], (int)e);
                 add_turned_plane(&m, name, matrix, dim, e);
-                snprintf(name, sizeof(name), "model.layers.%d.mlp.experts.%ss.%d.bias", layer, parts[i], (int)e);
-                maker_add_bytes(&m, name, "BF16", 1, bias_dim + 1, bias + e * bias_dim[1] * 2, (size_t)bias_dim[1] * 2);
+                snprintf(name, sizeof(name), "model.layers.%d.mlp.experts.%ss.%d.bias", layer,
+                         parts[i], (int)e);
+                maker_add_bytes(&m, name, "BF16", 1, bias_dim + 1, bias + e * bias_dim[1] * 2,
+                                (size_t)bias_dim[1] * 2);
             }
         }
     }
     save_and_expect(f, &m, &w, "gpt_oss");
 }
 
-/* The text part of a model of several modalities: keys in an object of their own, tensors under a prefix. */
+/* The text part of a model of several modalities: keys in an object of their own, tensors under a
+ * prefix. */
 static void a_nested_text_model_is_the_same_model(void **state)
 {
     fixture *f = *state;
     whole w = read_golden("llama4_text");
     maker m = {0};
-    json_t *text = read_json(source_path(GOLDEN "llama4_text/config.json")), *config = json_object();
+    json_t *text = read_json(source_path(GOLDEN "llama4_text/config.json")),
+           *config = json_object();
     json_object_del(text, "architectures");
-    json_object_set_new(config, "architectures", json_pack("[s]", "Llama4ForConditionalGeneration"));
+    json_object_set_new(config, "architectures",
+                        json_pack("[s]", "Llama4ForConditionalGeneration"));
     json_object_set_new(config, "model_type", json_string("llama4"));
     json_object_set_new(config, "eos_token_id", json_integer(77));
     json_object_set_new(config, "vision_config", json_pack("{s:s}", "hidden_act", "gelu"));
     json_object_set_new(config, "text_config", text);
     fixture_write_json(f, "config.json", config);
     json_decref(config);
-    copy_but(&w, &m, NULL, (const char *const[][2]){{"model.", "language_model.model."}, {"lm_head", "language_model.lm_head"}, {NULL, NULL}});
+    copy_but(&w, &m, NULL,
+             (const char *const[][2]){{"model.", "language_model.model."},
+                                      {"lm_head", "language_model.lm_head"},
+                                      {NULL, NULL}});
     maker_add(&m, "vision_model.class_embedding", "BF16", 1, (int64_t[]){8}, 1);
     fixture_remove(f, "model.safetensors");
     maker_save(&m, f, "model.safetensors");
@@ -412,26 +502,27 @@ static uint64_t hash_of(const char *path)
 /* Ranks that hold different models, or the same in another form, must not start. */
 static void the_hash_tells_models_apart(void **state)
 {
-    static const char *const changes[][3] = {{"gpt_oss", "swiglu_limit", "6.5"},
-                                             {"gpt_oss", "sliding_window", "9"},
-                                             {"gpt_oss", "layer_types", "[\"full_attention\",\"full_attention\",\"sliding_attention\"]"},
-                                             {"gpt_oss", "rope_theta", "150001.0"},
-                                             {"granitemoe", "embedding_multiplier", "11.0"},
-                                             {"granitemoe", "residual_multiplier", "0.25"},
-                                             {"granitemoe", "logits_scaling", "7.0"},
-                                             {"granitemoe", "attention_multiplier", "0.5"},
-                                             {"granitemoe", "max_position_embeddings", "511"},
-                                             {"granitemoe", "rms_norm_eps", "2e-6"},
-                                             {"phimoe", "router_jitter_noise", "0.02"},
-                                             {"ernie4_5_moe", "moe_norm_min", "1e-9"},
-                                             {"ernie4_5_moe", "moe_k", "3"},
-                                             {"llama4_text", "attention_chunk_size", "17"},
-                                             {"llama4_text", "no_rope_layers", "[1,1,0]"},
-                                             {"llama4_text", "attn_scale", "0.2"},
-                                             {"llama4_text", "floor_scale", "64"},
-                                             {"llama4_text", "use_qk_norm", "false"},
-                                             {"glm4_moe", "routed_scaling_factor", "1.25"},
-                                             {"glm4_moe", "norm_topk_prob", "false"}};
+    static const char *const changes[][3] = {
+        {"gpt_oss", "swiglu_limit", "6.5"},
+        {"gpt_oss", "sliding_window", "9"},
+        {"gpt_oss", "layer_types", "[\"full_attention\",\"full_attention\",\"sliding_attention\"]"},
+        {"gpt_oss", "rope_theta", "150001.0"},
+        {"granitemoe", "embedding_multiplier", "11.0"},
+        {"granitemoe", "residual_multiplier", "0.25"},
+        {"granitemoe", "logits_scaling", "7.0"},
+        {"granitemoe", "attention_multiplier", "0.5"},
+        {"granitemoe", "max_position_embeddings", "511"},
+        {"granitemoe", "rms_norm_eps", "2e-6"},
+        {"phimoe", "router_jitter_noise", "0.02"},
+        {"ernie4_5_moe", "moe_norm_min", "1e-9"},
+        {"ernie4_5_moe", "moe_k", "3"},
+        {"llama4_text", "attention_chunk_size", "17"},
+        {"llama4_text", "no_rope_layers", "[1,1,0]"},
+        {"llama4_text", "attn_scale", "0.2"},
+        {"llama4_text", "floor_scale", "64"},
+        {"llama4_text", "use_qk_norm", "false"},
+        {"glm4_moe", "routed_scaling_factor", "1.25"},
+        {"glm4_moe", "norm_topk_prob", "false"}};
     fixture *f = *state;
     for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]); i++) {
         char path[NAME_BYTES];
@@ -440,14 +531,16 @@ static void the_hash_tells_models_apart(void **state)
         assert_true(plain == hash_of(source_path(path)));
         snprintf(path, sizeof(path), GOLDEN "%s/config.json", changes[i][0]);
         json_t *config = read_json(source_path(path));
-        json_object_set_new(config, changes[i][1], json_loads(changes[i][2], JSON_DECODE_ANY, NULL));
+        json_object_set_new(config, changes[i][1],
+                            json_loads(changes[i][2], JSON_DECODE_ANY, NULL));
         fixture_write_json(f, "config.json", config);
         json_decref(config);
         snprintf(path, sizeof(path), GOLDEN "%s/model.safetensors", changes[i][0]);
         fixture_remove(f, "model.safetensors");
         fixture_link(f, "model.safetensors", path);
         if (hash_of(f->dir) == plain) {
-            fail_msg("%s with %s = %s hashes as without", changes[i][0], changes[i][1], changes[i][2]);
+            fail_msg("%s with %s = %s hashes as without", changes[i][0], changes[i][1],
+                     changes[i][2]);
         }
     }
 }

@@ -191,23 +191,27 @@ static void original_context_defaults_to_the_context(void **state)
     free(other.inv_freq);
 }
 
-/* Of YaRN, original_max_position_embeddings * factor, unless max_position_embeddings is more; of other types the latter. */
+/* Of YaRN, original_max_position_embeddings * factor, unless max_position_embeddings is more; of
+ * other types the latter. */
 static void yarn_stretches_the_context(void **state)
 {
     static const struct {
         const char *text;
         int64_t stated, whole;
-    } cases[] = {{YARN(",\"original_max_position_embeddings\":32768"), 40960, 131072}, /* Qwen3, as its users set it */
-                 {YARN(",\"original_max_position_embeddings\":32768"), 32768, 131072},
-                 {YARN(",\"original_max_position_embeddings\":32768"), 262144, 262144},
-                 {YARN(""), 32768, 131072},
-                 {DEEPSEEK("1.0"), 163840, 163840},
-                 {"{\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":1.5,\"original_max_position_embeddings\":101}}", 7, 151},
-                 {"{\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":4.0}}", 4096, 4096},
-                 {"{\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8.0,\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,"
-                  "\"original_max_position_embeddings\":8192}}",
-                  131072, 131072},
-                 {"{}", 4096, 4096}};
+        /* Qwen3, as its users set it */
+    } cases[] = {
+        {YARN(",\"original_max_position_embeddings\":32768"), 40960, 131072},
+        {YARN(",\"original_max_position_embeddings\":32768"), 32768, 131072},
+        {YARN(",\"original_max_position_embeddings\":32768"), 262144, 262144},
+        {YARN(""), 32768, 131072},
+        {DEEPSEEK("1.0"), 163840, 163840},
+        {"{\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":1.5,\"original_max_position_embeddings\":101}}",
+         7, 151},
+        {"{\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":4.0}}", 4096, 4096},
+        {"{\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8.0,\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,"
+         "\"original_max_position_embeddings\":8192}}",
+         131072, 131072},
+        {"{}", 4096, 4096}};
     (void)state;
     json_t *config;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -217,7 +221,9 @@ static void yarn_stretches_the_context(void **state)
         assert_int_equal(context, cases[i].whole);
         json_decref(config);
     }
-    tti_rope_keys keys = parse("{\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":1000000.0,\"original_max_position_embeddings\":1000000000}}", &config);
+    tti_rope_keys keys = parse(
+        "{\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":1000000.0,\"original_max_position_embeddings\":1000000000}}",
+        &config);
     int64_t context = 4096;
     assert_int_equal(tti_rope_extend("config.json", &keys, &context), TT_ERR_FILE);
     assert_non_null(strstr(tt_status_message(), "1000000000000000 positions"));
@@ -245,16 +251,18 @@ static void softmax_factor_is_mscale_all_dim_squared(void **state)
     }
 }
 
-/* Up to the model's context the rule by length changes nothing; alpha raises theta to theta * alpha^(d/(d-2)) whatever the length. */
+/* Up to the model's context the rule by length changes nothing; alpha raises theta to theta *
+ * alpha^(d/(d-2)) whatever the length. */
 static void dynamic_counts_by_alpha_only(void **state)
 {
     (void)state;
     tt_rope rope = build("{\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":4.0}}", 64, 4096);
     assert_true(rope.inv_freq[8] == 0.1f && rope.attention_factor == 1);
     free(rope.inv_freq);
-    rope = build("{\"rope_scaling\":{\"alpha\":1000.0,\"beta_fast\":32,\"beta_slow\":1,\"factor\":1.0,\"mscale\":1.0,"
-                 "\"mscale_all_dim\":1.0,\"type\":\"dynamic\"}}",
-                 64, 32768);
+    rope = build(
+        "{\"rope_scaling\":{\"alpha\":1000.0,\"beta_fast\":32,\"beta_slow\":1,\"factor\":1.0,\"mscale\":1.0,"
+        "\"mscale_all_dim\":1.0,\"type\":\"dynamic\"}}",
+        64, 32768);
     double log_theta = log(10000.0) + log(1000.0) * 64 / 62;
     for (int i = 0; i < N; i++) {
         assert_close((double)rope.inv_freq[i], exp(-log_theta * i / N), 1e-6);
@@ -265,9 +273,10 @@ static void dynamic_counts_by_alpha_only(void **state)
 static void longrope_has_two_tables(void **state)
 {
     (void)state;
-    tt_rope rope = build("{\"rope_scaling\":{\"type\":\"longrope\",\"short_factor\":[1.0,2.0],\"long_factor\":[4.0,8.0]},"
-                         "\"original_max_position_embeddings\":4096}",
-                         4, 131072);
+    tt_rope rope = build(
+        "{\"rope_scaling\":{\"type\":\"longrope\",\"short_factor\":[1.0,2.0],\"long_factor\":[4.0,8.0]},"
+        "\"original_max_position_embeddings\":4096}",
+        4, 131072);
     assert_int_equal(rope.long_from, 4096);
     assert_true(rope.inv_freq[0] == 1.0f && rope.inv_freq[1] == 0.005f);
     assert_true(rope.long_inv_freq[0] == 0.25f && rope.long_inv_freq[1] == 0.00125f);
@@ -276,9 +285,10 @@ static void longrope_has_two_tables(void **state)
     assert_close((double)rope.long_attention_factor, factor, 1e-6);
     free(rope.inv_freq);
     free(rope.long_inv_freq);
-    rope = build("{\"rope_scaling\":{\"type\":\"longrope\",\"short_factor\":[1.0,1.0],\"long_factor\":[1.0,1.0],"
-                 "\"original_max_position_embeddings\":64,\"short_mscale\":1.25,\"long_mscale\":1.5}}",
-                 4, 512);
+    rope = build(
+        "{\"rope_scaling\":{\"type\":\"longrope\",\"short_factor\":[1.0,1.0],\"long_factor\":[1.0,1.0],"
+        "\"original_max_position_embeddings\":64,\"short_mscale\":1.25,\"long_mscale\":1.5}}",
+        4, 512);
     assert_true(rope.attention_factor == 1.25f && rope.long_attention_factor == 1.5f);
     free(rope.inv_freq);
     free(rope.long_inv_freq);
@@ -287,9 +297,11 @@ static void longrope_has_two_tables(void **state)
 static void theta_is_read_wherever_it_stands(void **state)
 {
     (void)state;
-    static const char *const texts[] = {"{\"rope_theta\":5000.0}", "{\"rope_scaling\":{\"rope_theta\":5000,\"type\":\"default\",\"factor\":1.0}}",
-                                        "{\"rope_theta\":null,\"rope_parameters\":{\"rope_theta\":5000}}",
-                                        "{\"rope_theta\":5000,\"rope_scaling\":{\"rope_theta\":5000.0,\"type\":\"linear\",\"factor\":1}}"};
+    static const char *const texts[] = {
+        "{\"rope_theta\":5000.0}",
+        "{\"rope_scaling\":{\"rope_theta\":5000,\"type\":\"default\",\"factor\":1.0}}",
+        "{\"rope_theta\":null,\"rope_parameters\":{\"rope_theta\":5000}}",
+        "{\"rope_theta\":5000,\"rope_scaling\":{\"rope_theta\":5000.0,\"type\":\"linear\",\"factor\":1}}"};
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         tt_rope rope = build(texts[i], 64, 4096);
         assert_close((double)rope.inv_freq[1], pow(5000.0, -1.0 / 32), 1e-6);
@@ -301,9 +313,10 @@ static void theta_is_read_wherever_it_stands(void **state)
 static void llama3_without_a_band_between(void **state)
 {
     (void)state;
-    tt_rope rope = build("{\"rope_theta\":500000.0,\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":16.0,\"low_freq_factor\":1.0,"
-                         "\"high_freq_factor\":1.0,\"original_max_position_embeddings\":8192}}",
-                         64, 10485760);
+    tt_rope rope = build(
+        "{\"rope_theta\":500000.0,\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":16.0,\"low_freq_factor\":1.0,"
+        "\"high_freq_factor\":1.0,\"original_max_position_embeddings\":8192}}",
+        64, 10485760);
     int kept = 0, stretched = 0;
     for (int i = 0; i < N; i++) {
         double base = pow(500000.0, -i / 32.0), turns = 8192 * base / (2 * acos(-1.0));
@@ -315,13 +328,15 @@ static void llama3_without_a_band_between(void **state)
     free(rope.inv_freq);
 }
 
-/* transformers does not read attn_factor of DeepSeek-R1-0528-Qwen3-8B, and computes 1 + 0.1 ln 4. */
+/* transformers does not read attn_factor of DeepSeek-R1-0528-Qwen3-8B, and computes 1 + 0.1 ln
+ * 4. */
 static void unknown_keys_are_ignored(void **state)
 {
     (void)state;
-    tt_rope rope = build("{\"rope_theta\":1000000,\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":4.0,"
-                         "\"original_max_position_embeddings\":32768,\"attn_factor\":0.8782488562869419}}",
-                         128, 131072);
+    tt_rope rope =
+        build("{\"rope_theta\":1000000,\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":4.0,"
+              "\"original_max_position_embeddings\":32768,\"attn_factor\":0.8782488562869419}}",
+              128, 131072);
     assert_close((double)rope.attention_factor, 1.1386294361119891, 1e-7);
     free(rope.inv_freq);
 }
@@ -335,9 +350,12 @@ static void bad_keys_are_refused(void **state)
     } cases[] = {
         {"{\"rope_theta\":\"x\"}", 64, TT_ERR_FILE},
         {"{\"rope_theta\":1}", 64, TT_ERR_FILE},
-        {"{\"rope_theta\":10000,\"rope_scaling\":{\"type\":\"linear\",\"factor\":2,\"rope_theta\":5000}}", 64, TT_ERR_FILE},
-        {"{\"rope_theta\":10000,\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":5000}}", 64, TT_ERR_FILE},
-        {"{\"rope_scaling\":{\"type\":\"linear\",\"factor\":2,\"rope_theta\":\"x\"}}", 64, TT_ERR_FILE},
+        {"{\"rope_theta\":10000,\"rope_scaling\":{\"type\":\"linear\",\"factor\":2,\"rope_theta\":5000}}",
+         64, TT_ERR_FILE},
+        {"{\"rope_theta\":10000,\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":5000}}",
+         64, TT_ERR_FILE},
+        {"{\"rope_scaling\":{\"type\":\"linear\",\"factor\":2,\"rope_theta\":\"x\"}}", 64,
+         TT_ERR_FILE},
         {"{\"rope_scaling\":{\"factor\":2}}", 64, TT_ERR_FILE},
         {"{\"rope_scaling\":{\"factor\":2,\"type\":null}}", 64, TT_ERR_FILE},
         {"{\"rope_parameters\":{\"rope_theta\":10000,\"beta_fast\":32}}", 64, TT_ERR_FILE},
@@ -360,10 +378,13 @@ static void bad_keys_are_refused(void **state)
          "\"high_freq_factor\":3.5,\"original_max_position_embeddings\":64}}",
          64, TT_ERR_FILE},
         {"{}", 63, TT_ERR_FILE},
-        {"{\"rope_scaling\":{\"type\":\"linear\",\"factor\":2,\"mrope_section\":[1]}}", 64, TT_ERR_UNSUPPORTED},
-        {"{\"rope_scaling\":{\"type\":\"linear\",\"factor\":2,\"alpha\":2}}", 64, TT_ERR_UNSUPPORTED},
+        {"{\"rope_scaling\":{\"type\":\"linear\",\"factor\":2,\"mrope_section\":[1]}}", 64,
+         TT_ERR_UNSUPPORTED},
+        {"{\"rope_scaling\":{\"type\":\"linear\",\"factor\":2,\"alpha\":2}}", 64,
+         TT_ERR_UNSUPPORTED},
         {"{\"rope_scaling\":{\"type\":\"dynamic\"}}", 64, TT_ERR_FILE},
-        {"{\"rope_scaling\":{\"type\":\"longrope\",\"short_factor\":[1,1],\"long_factor\":[1,1]}}", 4, TT_ERR_FILE},
+        {"{\"rope_scaling\":{\"type\":\"longrope\",\"short_factor\":[1,1],\"long_factor\":[1,1]}}",
+         4, TT_ERR_FILE},
         {"{\"rope_scaling\":{\"type\":\"longrope\",\"short_factor\":[1,1],\"long_factor\":[1],"
          "\"original_max_position_embeddings\":64}}",
          4, TT_ERR_FILE},
@@ -376,8 +397,8 @@ static void bad_keys_are_refused(void **state)
         {"{\"rope_scaling\":{\"type\":\"longrope\",\"short_factor\":[1,1],\"long_factor\":[1,1],"
          "\"original_max_position_embeddings\":64,\"short_mscale\":1}}",
          4, TT_ERR_FILE},
-        {"{\"partial_rotary_factor\":0.5,\"rope_parameters\":{\"rope_type\":\"default\",\"partial_rotary_factor\":0.25}}", 64,
-         TT_ERR_FILE},
+        {"{\"partial_rotary_factor\":0.5,\"rope_parameters\":{\"rope_type\":\"default\",\"partial_rotary_factor\":0.25}}",
+         64, TT_ERR_FILE},
     };
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {

@@ -1,5 +1,6 @@
-/* test_router.c - choosing experts: groups, ties, bias, scaling, every way to score, and what may not be a number; against stored answers of
- * the published formulas (tests/golden/router) and against brute force in double precision. */
+/* test_router.c - choosing experts: groups, ties, bias, scaling, every way to score, and what may
+ * not be a number; against stored answers of the published formulas (tests/golden/router) and
+ * against brute force in double precision. */
 #include "../../src/moe/moe_internal.h"
 #include <math.h>
 #include <setjmp.h>
@@ -174,7 +175,8 @@ static void random_routers_agree_with_brute_force(void **state)
     srand(7);
     for (int round = 0; round < 2000; round++) {
         int64_t n_groups = 1 << rand() % 4, size = 1 + rand() % 8, E = n_groups * size;
-        int64_t kept = 1 + rand() % n_groups, most = kept * size, K = 1 + rand() % (most < 8 ? most : 8);
+        int64_t kept = 1 + rand() % n_groups, most = kept * size,
+                K = 1 + rand() % (most < 8 ? most : 8);
         tt_router router = sigmoid_router;
         router.score = rand() % 2 ? TT_SCORE_SIGMOID : TT_SCORE_SOFTMAX;
         router.n_groups = n_groups;
@@ -393,7 +395,8 @@ static void nothing_but_numbers_passes_any_score(void **state)
     static const float bad[] = {NAN, INFINITY};
     for (int s = 0; s <= TT_SCORE_SPARSEMIXER; s++) {
         for (size_t i = 0; i < 2; i++) {
-            tt_router router = {.score = (tt_score)s, .n_groups = 1, .scale = 1.0f, .jitter = 0.01f};
+            tt_router router = {
+                .score = (tt_score)s, .n_groups = 1, .scale = 1.0f, .jitter = 0.01f};
             float z[4] = {0, 1, bad[i], 2}, work[8], weight[2];
             int32_t expert[2];
             tt_status st = tt_router_choose(&router, 4, 2, z, NULL, work, expert, weight);
@@ -408,7 +411,8 @@ static void nothing_but_numbers_passes_any_score(void **state)
     tt_router router = {.score = TT_SCORE_SOFTMAX, .n_groups = 1, .scale = 1.0f, .normalise = true};
     float z[3] = {-200, -200, 0}, bias[3] = {2, 2, 0}, work[6], weight[2];
     int32_t expert[2];
-    assert_int_equal(tt_router_choose(&router, 3, 2, z, bias, work, expert, weight), TT_ERR_NUMERIC);
+    assert_int_equal(tt_router_choose(&router, 3, 2, z, bias, work, expert, weight),
+                     TT_ERR_NUMERIC);
 }
 
 int main(void)

@@ -309,7 +309,8 @@ static void write_with(const fixture *f, const char *name, const char *dtype, in
     for (int layer = -1; layer < TINY_L; layer++) {
         tiny_add(&m, layer);
     }
-    /* Same length of name, so that only the member changes: the old one becomes a part beside the text model. */
+    /* Same length of name, so that only the member changes: the old one becomes a part beside the
+     * text model. */
     char *at = strstr(m.header, name);
     assert_non_null(at);
     memset(at, 'x', strlen(name));

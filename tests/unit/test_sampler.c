@@ -1,4 +1,5 @@
-/* test_sampler.c - drawing tokens: what the options mean at their edges, that draws follow the distribution, and that they depend on seed and position alone. */
+/* test_sampler.c - drawing tokens: what the options mean at their edges, that draws follow the
+ * distribution, and that they depend on seed and position alone. */
 #include "../../src/engine/engine_internal.h"
 #include <math.h>
 #include <setjmp.h>

@@ -1,4 +1,5 @@
-/* test_shared_memory.c - memory without a name is found by its name card, by nobody else's, and is read-only to who opens it. */
+/* test_shared_memory.c - memory without a name is found by its name card, by nobody else's, and is
+ * read-only to who opens it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,8 +28,9 @@ static void another_process_reads_it(void **state)
     assert_true(child >= 0);
     if (child == 0) {
         tt_shared_memory other;
-        bool good = tt_shared_memory_open("test", &name, &other) == TT_OK && other.base != mine.base &&
-                    memcmp(other.base, mine.base, 3 << 20) == 0 && other.fd == -1;
+        bool good = tt_shared_memory_open("test", &name, &other) == TT_OK &&
+                    other.base != mine.base && memcmp(other.base, mine.base, 3 << 20) == 0 &&
+                    other.fd == -1;
         if (good) {
             mine.base[12345] = 7; /* one memory, not a copy */
             good = other.base[12345] == 7;
@@ -43,7 +45,8 @@ static void another_process_reads_it(void **state)
     tt_shared_memory_fini(&mine);
 }
 
-/* Room for a rank's all, of which it fills a part: nothing is taken, nor set aside in the pool of huge pages, before it is touched. */
+/* Room for a rank's all, of which it fills a part: nothing is taken, nor set aside in the pool of
+ * huge pages, before it is touched. */
 static void room_costs_nothing(void **state)
 {
     (void)state;
@@ -70,7 +73,8 @@ static void expect_refused(const tt_shared_memory_name *name, const char *what)
     tt_shared_memory_fini(&other);
 }
 
-/* Two arenas of one size under the numbers of each other, as processes of two name spaces have them. */
+/* Two arenas of one size under the numbers of each other, as processes of two name spaces have
+ * them. */
 static void another_memory_is_not_taken_for_it(void **state)
 {
     (void)state;
@@ -87,7 +91,8 @@ static void another_memory_is_not_taken_for_it(void **state)
     wrong.bytes += TT_SHARED_HUGE_BYTES;
     expect_refused(&wrong, "another one");
     int ends[2];
-    assert_int_equal(pipe(ends), 0); /* opening its writing end for reading would wait for a writer */
+    assert_int_equal(pipe(ends), 0); /* opening its writing end for reading would wait for a
+                                      * writer */
     wrong.fd = ends[0];
     close(ends[1]);
     expect_refused(&wrong, "another one");
@@ -102,7 +107,8 @@ static void another_memory_is_not_taken_for_it(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(another_process_reads_it), cmocka_unit_test(room_costs_nothing),
+        cmocka_unit_test(another_process_reads_it),
+        cmocka_unit_test(room_costs_nothing),
         cmocka_unit_test(another_memory_is_not_taken_for_it),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -191,9 +191,11 @@ static void unknown_components_are_refused_by_name(void **state)
 }
 
 /* ", KEY": a sequence of n of one component. */
-static void repeat(char *text, size_t room, const char *key, const char *list, const char *component, int n)
+static void repeat(char *text, size_t room, const char *key, const char *list,
+                   const char *component, int n)
 {
-    size_t at = (size_t)snprintf(text, room, ", \"%s\": {\"type\": \"Sequence\", \"%s\": [", key, list);
+    size_t at =
+        (size_t)snprintf(text, room, ", \"%s\": {\"type\": \"Sequence\", \"%s\": [", key, list);
     for (int i = 0; i < n; i++) {
         at += (size_t)snprintf(text + at, room - at, "%s%s", i > 0 ? ", " : "", component);
     }
@@ -203,8 +205,10 @@ static void repeat(char *text, size_t room, const char *key, const char *list, c
 static void lists_of_steps_that_multiply_a_text_are_stopped(void **state)
 {
     (void)state;
-    static const char doubles[] = "{\"type\": \"Replace\", \"pattern\": {\"String\": \"a\"}, \"content\": \"aa\"}";
-    static const char maps[] = "{\"type\": \"ByteLevel\", \"use_regex\": false, \"add_prefix_space\": false}";
+    static const char doubles[] =
+        "{\"type\": \"Replace\", \"pattern\": {\"String\": \"a\"}, \"content\": \"aa\"}";
+    static const char maps[] =
+        "{\"type\": \"ByteLevel\", \"use_regex\": false, \"add_prefix_space\": false}";
     static const struct {
         const char *type, *list, *component, *text;
         int n;
@@ -227,7 +231,8 @@ static void lists_of_steps_that_multiply_a_text_are_stopped(void **state)
         assert_int_equal(load_bytes(&s, "tokenizer.json", text, strlen(text), &tokenizer), TT_OK);
         tt_ids ids = {0};
         tt_text back = {0};
-        tt_status st = tt_tokenizer_encode(tokenizer, rows[k].text, strlen(rows[k].text), TT_ENCODE_PLAIN, &ids);
+        tt_status st = tt_tokenizer_encode(tokenizer, rows[k].text, strlen(rows[k].text),
+                                           TT_ENCODE_PLAIN, &ids);
         if (st == TT_OK && strcmp(rows[k].type, "decoder") == 0) {
             st = tt_tokenizer_decode(tokenizer, ids.id, ids.n, false, &back);
         }
@@ -385,7 +390,8 @@ static void memory_errors_unwind(void **state)
     assert_true(n > 50);
 }
 
-/* A GGUF vocabulary of each kind, and a tiktoken folder, made with every allocation failing once. */
+/* A GGUF vocabulary of each kind, and a tiktoken folder, made with every allocation failing
+ * once. */
 static tt_status make_gguf(const char *model)
 {
     static const tti_gguf_string token[] = {{"<s>", 3}, {"\xe2\x96\x81", 3}, {"a", 1},

@@ -440,8 +440,9 @@ static void this_machine_makes_sense(void **state)
     assert_true(info->memory_bytes > (uint64_t)64 << 20);
     assert_true(info->memory_limit_bytes <= info->memory_bytes);
     assert_true(info->memory_available_bytes <= info->memory_limit_bytes);
-    print_message("# %d cores, %d cpus, L3 %zu bytes, quota %g, %.1f of %.1f GB free\n", info->n_cores, info->n_cpus,
-                  info->l3_bytes, info->cpu_quota, (double)info->memory_available_bytes * 1e-9, (double)info->memory_bytes * 1e-9);
+    print_message("# %d cores, %d cpus, L3 %zu bytes, quota %g, %.1f of %.1f GB free\n",
+                  info->n_cores, info->n_cpus, info->l3_bytes, info->cpu_quota,
+                  (double)info->memory_available_bytes * 1e-9, (double)info->memory_bytes * 1e-9);
     for (int n_threads = 1; n_threads <= 2; n_threads++) {
         tt_stream *stream = NULL;
         tt_stream_params params = {.name = "limits", .n_threads = n_threads};
@@ -450,14 +451,19 @@ static void this_machine_makes_sense(void **state)
         assert_true(bytes >= 4 * info->l3_bytes || bytes >= info->memory_available_bytes / 5);
         assert_int_equal(tt_stream_create(&params, &stream), TT_OK);
         assert_int_equal(tt_limits_measure(stream, bytes, TT_MEMORY_ANY_NODE, 3, &limits), TT_OK);
-        print_message("# %d threads: sum %.1f, triad %.1f GB/s; %.0f GFLOP/s, int8 %.0f GOP/s\n", n_threads, limits.sum_bytes_per_s * 1e-9,
-                      limits.triad_bytes_per_s * 1e-9, limits.fma_per_s * 1e-9, limits.int8_per_s * 1e-9);
+        print_message("# %d threads: sum %.1f, triad %.1f GB/s; %.0f GFLOP/s, int8 %.0f GOP/s\n",
+                      n_threads, limits.sum_bytes_per_s * 1e-9, limits.triad_bytes_per_s * 1e-9,
+                      limits.fma_per_s * 1e-9, limits.int8_per_s * 1e-9);
         assert_true(limits.sum_bytes_per_s > 1e8 && limits.sum_bytes_per_s < 1e12);
         assert_true(limits.triad_bytes_per_s > 1e8 && limits.triad_bytes_per_s < 1e12);
-        assert_true(tt_limits_read(&limits) >= limits.sum_bytes_per_s && tt_limits_read(&limits) >= limits.triad_bytes_per_s);
-        assert_true(!(tt_cpu_flags() & TTK_CPU_AVX2) || (limits.fma_per_s > 1e9 && limits.int8_per_s > limits.fma_per_s / 2));
-        assert_int_equal(tt_limits_measure(stream, bytes, TT_MEMORY_ANY_NODE, 0, &limits), TT_ERR_ARG);
-        assert_int_equal(tt_limits_measure(stream, 100, TT_MEMORY_ANY_NODE, 1, &limits), TT_ERR_ARG);
+        assert_true(tt_limits_read(&limits) >= limits.sum_bytes_per_s &&
+                    tt_limits_read(&limits) >= limits.triad_bytes_per_s);
+        assert_true(!(tt_cpu_flags() & TTK_CPU_AVX2) ||
+                    (limits.fma_per_s > 1e9 && limits.int8_per_s > limits.fma_per_s / 2));
+        assert_int_equal(tt_limits_measure(stream, bytes, TT_MEMORY_ANY_NODE, 0, &limits),
+                         TT_ERR_ARG);
+        assert_int_equal(tt_limits_measure(stream, 100, TT_MEMORY_ANY_NODE, 1, &limits),
+                         TT_ERR_ARG);
         tt_stream_destroy(&stream);
     }
     tt_topology_destroy(&topology);
