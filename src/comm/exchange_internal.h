@@ -118,6 +118,8 @@ void tti_paths_free(tti_paths *paths);
 int tti_find_rank(const int *list, int n, int rank);
 
 /* ---- messages between nodes ---- */
+#define TTI_ROWS_MAGIC 0x54545257u    /* "TTRW" */
+#define TTI_RESULTS_MAGIC 0x54545253u /* "TTRS" */
 typedef struct tti_wire_header {
     uint32_t magic;
     int32_t status;
@@ -433,6 +435,9 @@ void tti_wire_close(tt_exchange *x, tti_chunk *c);
  * caller. */
 void tti_wire_pack_heads(tt_exchange *x, tti_chunk *c);
 unsigned char *tti_wire_row(const tt_exchange *x, const tti_lane *lane, int64_t row);
+/* Bytes in front of the rows of a message. */
+size_t tti_wire_head_bytes(const tt_exchange *x, int64_t n_owners, int64_t n_groups,
+                           int64_t n_entries);
 size_t tti_wire_message_bytes(const tt_exchange *x, const tti_lane *lane);
 /* Hands the messages to progress. */
 void tti_wire_post(tt_exchange *x, tti_chunk *c);
@@ -446,10 +451,15 @@ bool tti_wire_has_answered(const tt_exchange *x, const tti_chunk *c);
 void tti_wire_owing_mates(const tt_exchange *x, const tti_chunk *c, bool *owes);
 /* Waits until all that this use sends has left. */
 tt_status tti_wire_drain(tt_exchange *x, tti_chunk *c);
+
+/* exchange_check.c */
 /* Takes this owner's part of a far source's message in if it is here and due; checks it. */
 tt_status tti_wire_arrive(tt_exchange *x, tti_chunk *c, int source_id, bool *has_arrived_out);
 tt_status tti_wire_returned(tt_exchange *x, tti_chunk *c, const tti_lane *lane,
                             bool *has_returned_out);
+/* What the message of `rank` has instead of what it should have, as an error. */
+tt_status tti_wire_mismatch(const tt_exchange *x, const tti_chunk *c, int rank, const char *what,
+                            uint64_t got, uint64_t expected);
 
 /* exchange_sums.c */
 /* Sums this owner's share of the rows of far sources whose results are all put. */
