@@ -1,5 +1,6 @@
 # mpi.sh - for shell tests: mpi_run N COMMAND... starts N ranks on this machine, on few cores, under a time limit.
 # Sourced; needs MPIRUN. TT_TIMEOUT: seconds (120).
+# shellcheck shell=sh
 OMPI_ALLOW_RUN_AS_ROOT=1
 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 OMPI_MCA_mpi_yield_when_idle=1

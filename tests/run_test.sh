@@ -32,7 +32,8 @@ ranks=`setting ranks`
 limit=`setting timeout | head -n 1`
 limit=${limit:-120}
 for pair in `setting env`; do
-    export "$pair"
+    # shellcheck disable=SC2163
+    export "$pair" # NAME=VALUE
 done
 runs=`setting args`
 
@@ -94,7 +95,8 @@ run_with() {
         IFS=$old_ifs
         test "$line" != :none: || line=
         if test -n "$count"; then
-            # shellcheck disable=SC2086 -- words are wanted
+            # Words are wanted.
+            # shellcheck disable=SC2086
             one "$count ranks $line" $limiter $mpirun -n "$count" $flags $start $line "$@"
         else
             # shellcheck disable=SC2086

@@ -57,12 +57,20 @@ TT_API const char *tt_status_name(tt_status code);
  * input, 4 a peer failed or timed out. */
 TT_API int tt_status_exit_code(tt_status code);
 
-#define TT_FAIL(code, ...) tt_status_fail((code), __FILE__, __LINE__, __VA_ARGS__)
+/* An analyser of the caller alone cannot see that these return the code that they are given. */
+#ifdef __clang_analyzer__
+#define TT_STATUS_GIVEN(call, code) ((void)(call), (code))
+#else
+#define TT_STATUS_GIVEN(call, code) (call)
+#endif
+#define TT_FAIL(code, ...)                                                                         \
+    TT_STATUS_GIVEN(tt_status_fail((code), __FILE__, __LINE__, __VA_ARGS__), (code))
 #define TT_TRY(call)                                                                               \
     do {                                                                                           \
         tt_status tt_try_status = (call);                                                          \
         if (tt_try_status != TT_OK) {                                                              \
-            return tt_status_trace(tt_try_status, __FILE__, __LINE__, __func__);                   \
+            return TT_STATUS_GIVEN(tt_status_trace(tt_try_status, __FILE__, __LINE__, __func__),   \
+                                   tt_try_status);                                                 \
         }                                                                                          \
     } while (0)
 #define TT_CHECK(cond, code, ...)                                                                  \

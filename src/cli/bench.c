@@ -173,7 +173,8 @@ static tt_status run_cases(tti_bench *b)
 
 static tt_status allocate(tti_bench *b)
 {
-    size_t n = (size_t)b->launch->size, n_cases = (size_t)(b->prefill.n + b->depth.n * b->batch.n);
+    size_t n = (size_t)b->launch->size,
+           n_cases = (size_t)b->prefill.n + (size_t)b->depth.n * (size_t)b->batch.n;
     b->limits = calloc(n, sizeof(*b->limits));
     b->before = calloc(n, sizeof(*b->before));
     b->loaded = calloc(n, sizeof(*b->loaded));

@@ -53,7 +53,7 @@ static place_head *place_of(const tt_relay *relay, uint64_t piece)
 static void owing_release(void *arg, bool *owes)
 {
     const tt_relay *relay = arg;
-    uint64_t ahead = (uint64_t)(N_PLACES * relay->n);
+    uint64_t ahead = N_PLACES * (uint64_t)relay->n;
     for (int m = 0; m < relay->n; m++) {
         uint64_t done = atomic_load_explicit(&relay->part[m]->done, memory_order_acquire);
         owes[relay->member[m]] = done + ahead <= relay->reading;
@@ -70,7 +70,7 @@ static void owing_piece(void *arg, bool *owes)
 
 static bool is_free(const tt_relay *relay)
 {
-    uint64_t ahead = (uint64_t)(N_PLACES * relay->n);
+    uint64_t ahead = N_PLACES * (uint64_t)relay->n;
     for (int m = 0; m < relay->n; m++) {
         if (atomic_load_explicit(&relay->part[m]->done, memory_order_acquire) + ahead <=
             relay->reading) {

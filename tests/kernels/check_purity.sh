@@ -14,6 +14,8 @@ refuse()
     fi
 }
 
+# No name of ours holds a blank.
+# shellcheck disable=SC2044
 for file in $(find "$dir" -name '*.[ch]'); do
     n_files=$((n_files + 1))
     refuse '^[[:space:]]*#[[:space:]]*include.*[<"](mpi|stdlib|malloc|alloca|pthread|threads|semaphore|stdio|unistd|errno|sys/|omp)' \
