@@ -118,6 +118,10 @@ enum { TTK_PANEL_LAYOUT = 1 };
 /* Bytes of one packed panel of K inputs, and of the packed form of w[N][K]. */
 TTK_API size_t ttk_panel_bytes(const ttk_format *format, int64_t K);
 TTK_API size_t ttk_packed_bytes(const ttk_format *format, int64_t N, int64_t K);
+/* How many scales and offsets of packed quantised panels are infinite or no number: a damaged file.
+ * Plain C, for set-up. */
+TTK_API int64_t ttk_count_bad_scales(const ttk_format *format, const void *panels, int64_t n_panels,
+                                     int64_t K);
 
 /* Packs rows of w into panels: `packed` is the whole matrix w[N][K] (type packed_type); this call
  * packs panels [panel_begin, panel_end). Source element (n, k) is src[n*row_stride + k*col_stride]

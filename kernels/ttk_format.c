@@ -2,6 +2,7 @@
 #include "ttk.h"
 #include "ttk_math.h"
 #include "ttk_act8.h"
+#include "ttk_quant.h"
 
 enum { LINE_BYTES = 64 };
 
@@ -165,6 +166,29 @@ size_t ttk_panel_bytes(const ttk_format *format, int64_t K)
 size_t ttk_packed_bytes(const ttk_format *format, int64_t N, int64_t K)
 {
     return ((size_t)N + TTK_PANEL - 1) / TTK_PANEL * ttk_panel_bytes(format, K);
+}
+
+int64_t ttk_count_bad_scales(const ttk_format *format, const void *panels, int64_t n_panels,
+                             int64_t K)
+{
+    const ttk_quant_shape shape = ttk_quant_shape_of(format, K);
+    const size_t bytes = ttk_panel_bytes(format, K);
+    const unsigned char *panel = panels;
+    int64_t n_bad = 0;
+    for (int64_t p = 0; p < n_panels; p++, panel += bytes) {
+        ttk_quant_place place = ttk_quant_run_at(&shape, 0, 0);
+        for (int64_t g = 0; g < shape.G; g++) {
+            for (int64_t j = 0; j < TTK_PANEL; j++) {
+                n_bad += !isfinite(ttk_quant_scale(format, panel, &place, j)) ||
+                         (format->shift == TTK_SHIFT_OFFSET &&
+                          !isfinite(ttk_quant_offset(format, panel, &place, j)));
+            }
+            if (g + 1 < shape.G) {
+                ttk_quant_advance(&shape, &place);
+            }
+        }
+    }
+    return n_bad;
 }
 
 bool ttk_can_act8(const ttk_format *format, int64_t K)

@@ -49,7 +49,7 @@ TT_API void tt_engine_destroy(tt_engine **engine);
 typedef struct tt_sampling {
     double temperature; /* 0 = greedy */
     double top_p;       /* (0, 1]; 0 means greedy; 1 = off */
-    double min_p;       /* [0, 1): drop tokens below min_p times the best; 0 = off */
+    double min_p;       /* [0, 1]: drop tokens below min_p times the best; 0 = off */
     int64_t top_k;      /* 0 = off */
     uint64_t seed;      /* the draw at a position depends on (seed, position) alone */
 } tt_sampling;

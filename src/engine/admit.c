@@ -85,8 +85,7 @@ static tt_status check_request(const tt_engine *engine, const tt_request *reques
     TT_CHECK(s->temperature >= 0.0 && isfinite(s->temperature), TT_ERR_REQUEST,
              "temperature must be 0 or more");
     TT_CHECK(s->top_p >= 0.0 && s->top_p <= 1.0, TT_ERR_REQUEST, "top_p must be from 0 to 1");
-    TT_CHECK(s->min_p >= 0.0 && s->min_p < 1.0, TT_ERR_REQUEST,
-             "min_p must be at least 0 and below 1");
+    TT_CHECK(s->min_p >= 0.0 && s->min_p <= 1.0, TT_ERR_REQUEST, "min_p must be in 0 .. 1");
     TT_CHECK(s->top_k >= 0, TT_ERR_REQUEST, "top_k must be 0 or more");
     TT_CHECK(request->n_made >= 0 && request->n_made < request->n_prompt, TT_ERR_ARG,
              "%lld of %lld prompt tokens are to be made up", (long long)request->n_made,

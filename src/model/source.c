@@ -255,6 +255,17 @@ static tt_status check_blocks(const tt_model *model, const tti_source *s, const 
     return refuse_scales(model, s, &r->part, n_bad);
 }
 
+/* Of panels as they lie in a packed checkpoint. */
+static tt_status check_panels(const tt_model *model, const tt_tensor *tensor, const rectangle *r,
+                              const unsigned char *raw)
+{
+    return ttk_format_is_plain(&tensor->format)
+               ? TT_OK
+               : refuse_scales(
+                     model, tensor->source, &r->part,
+                     ttk_count_bad_scales(&tensor->format, raw + r->at, r->n_lines, tensor->cols));
+}
+
 /* What a matrix without zero points says of its zero points: all of them are the middle. */
 static tt_status check_even_zeros(const tt_model *model, const tti_source *s, const rectangle *r,
                                   const unsigned char *raw)
@@ -361,9 +372,11 @@ tt_status tti_raw_fetch(const tt_model *model, const tti_raw *raw)
             TT_TRY(read_rectangle(model, s, i, &rect[i], raw->bytes));
         }
     }
-    if (raw->n_rows == 0 || s->scheme == TTI_SCHEME_PLAIN || s->scheme == TTI_SCHEME_PANELS ||
-        s->scheme == TTI_SCHEME_MADE) {
+    if (raw->n_rows == 0 || s->scheme == TTI_SCHEME_PLAIN || s->scheme == TTI_SCHEME_MADE) {
         return TT_OK;
+    }
+    if (s->scheme == TTI_SCHEME_PANELS) {
+        return check_panels(model, raw->tensor, &rect[TTI_PART_CODE], raw->bytes);
     }
     if (s->scheme == TTI_SCHEME_BLOCKS) {
         return check_blocks(model, s, &rect[TTI_PART_CODE], raw->bytes);

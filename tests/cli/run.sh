@@ -62,6 +62,10 @@ one "$tutti" run "$model" --ids 0,5 -n 20 --temperature 1 --seed 3 --json --quie
 first=$(sed 's/"timing".*//' "$work/out")
 ranks 2 "$tutti" run "$model" --ids 0,5 -n 20 --temperature 1 --seed 3 --json --quiet
 check "the seed decides, not the ranks" [ "$(sed 's/"timing".*//' "$work/out")" = "$first" ]
+one "$tutti" run "$model" --ids 0,5 -n 20 --json --quiet </dev/null
+greedy=$(sed 's/.*\("ids":[^]]*\).*/\1/' "$work/out")
+one "$tutti" run "$model" --ids 0,5 -n 20 --temperature 1 --min-p 1 --seed 3 --json --quiet </dev/null
+check "min-p of 1 leaves the best" [ "$(sed 's/.*\("ids":[^]]*\).*/\1/' "$work/out")" = "$greedy" ]
 one "$tutti" run "$model" --ids 0,5 -n 20 --temperature 1 --seed 4 --json --quiet </dev/null
 check "another seed, another text" [ "$(sed 's/"timing".*//' "$work/out")" != "$first" ]
 one "$tutti" run "$model" --ids 0,5 -n 2 --temperature 1 </dev/null

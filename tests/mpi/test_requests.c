@@ -78,6 +78,13 @@ static void refusals(harness *h)
     expect_refused(h, request);
     request.sampling.temperature = -1.0;
     expect_refused(h, request);
+    const tt_sampling bad[] = {{1.0, 1.5, 0.0, 0, 1}, {1.0, NAN, 0.0, 0, 1},
+                               {1.0, 1.0, 1.5, 0, 1}, {1.0, 1.0, -0.5, 0, 1},
+                               {1.0, 1.0, NAN, 0, 1}, {1.0, 1.0, 0.0, -1, 1}};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        request.sampling = bad[i];
+        expect_refused(h, request);
+    }
 }
 
 /* Steps until idle on rank 0. */
@@ -143,11 +150,69 @@ static void made_up(harness *h)
     EXPECT(tt_engine_submit(h->engine, &request, &id) == TT_ERR_ARG, "-1 was taken");
 }
 
+/* A request that can make so many tokens at most, whatever it asks for. */
+static void limits_are_exact(harness *h)
+{
+    static const struct {
+        int64_t n_prompt, max_new, want;
+    } cases[] = {{95, 10, 1}, {90, 6, 6}, {90, 7, 6}, {90, INT64_MAX, 6}, {10, 3, 3}};
+    static results r;
+    static int32_t prompt[CONTEXT];
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        tt_request request = {.prompt = prompt, .n_prompt = cases[i].n_prompt};
+        request.max_new = cases[i].max_new;
+        memset(&r, 0, sizeof(r));
+        MUST(tt_engine_submit(h->engine, &request, &r.first_id));
+        drain(h, &r);
+        EXPECT(r.n[0] == cases[i].want && r.finish[0] == TT_FINISH_LENGTH,
+               "%d tokens after a prompt of %d, expected %d", r.n[0], (int)cases[i].n_prompt,
+               (int)cases[i].want);
+    }
+}
+
+/* Requests are cancelled before their first step, in the middle of their prompt, and while they
+ * decode, each the only one there is: afterwards all pages are free, or the largest requests that
+ * the pool holds could not all begin in one step. */
+static void cancelled_ones_give_all_back(harness *h)
+{
+    enum { N_STORM = 100, LARGEST = 2 };
+    static results r;
+    static int32_t prompt[CONTEXT];
+    const int dp = h->layout->dp;
+    bool busy;
+    for (int i = 0; i < N_STORM; i++) {
+        tt_request request = {.prompt = prompt, .n_prompt = 50, .max_new = MAX_NEW};
+        memset(&r, 0, sizeof(r));
+        MUST(tt_engine_submit(h->engine, &request, &r.first_id));
+        for (int step = 0; step < i % 6; step++) {
+            MUST(tt_engine_step(h->engine, take, &r, &busy));
+        }
+        MUST(tt_engine_cancel(h->engine, r.first_id));
+        r.cancelled_id = r.first_id;
+        drain(h, &r);
+    }
+    memset(&r, 0, sizeof(r));
+    for (int i = 0; i < LARGEST * dp; i++) {
+        tt_request request = {.prompt = prompt, .n_prompt = 1, .max_new = CONTEXT - 1};
+        uint64_t id;
+        MUST(tt_engine_submit(h->engine, &request, &id));
+        r.first_id = i == 0 ? id : r.first_id;
+    }
+    MUST(tt_engine_step(h->engine, take, &r, &busy));
+    for (int i = 0; i < LARGEST * dp; i++) {
+        EXPECT(r.n[i] == 1, "request %d of %d waits: pages are missing", i, LARGEST * dp);
+        MUST(tt_engine_cancel(h->engine, r.first_id + (uint64_t)i));
+    }
+    drain(h, &r);
+}
+
 static void drive(harness *h)
 {
     static results alone, together;
     refusals(h);
     made_up(h);
+    limits_are_exact(h);
+    cancelled_ones_give_all_back(h);
     for (int i = 0; i < N_REQUESTS; i++) { /* one at a time */
         uint64_t id = submit(h, i);
         alone.first_id = i == 0 ? id : alone.first_id;

@@ -99,6 +99,65 @@ static void packed_ones_are_the_same_models(void **state)
     }
 }
 
+/* Reads a whole matrix with the first scales of its panel `at` made NaN (0xff in every type). */
+static void expect_refused(const tt_model *model, const tt_tensor *tensor, const char *path,
+                           int64_t at)
+{
+    const tti_part *part = &tensor->source->part[TTI_PART_CODE];
+    const long place = (long)part->offset + (long)at * (long)part->words;
+    unsigned char old[4], bad[4] = {0xff, 0xff, 0xff, 0xff};
+    float *dst = malloc((size_t)(tensor->rows * tensor->cols) * sizeof(float));
+    FILE *file = fopen(path, "r+b");
+    assert_non_null(dst);
+    assert_non_null(file);
+    assert_int_equal(fseek(file, place, SEEK_SET), 0);
+    assert_int_equal(fread(old, 1, sizeof(old), file), sizeof(old));
+    assert_int_equal(fseek(file, place, SEEK_SET), 0);
+    assert_int_equal(fwrite(bad, 1, sizeof(bad), file), sizeof(bad));
+    assert_int_equal(fflush(file), 0);
+    const tt_status st = tt_model_read_f32(model, tensor, 0, tensor->rows, dst);
+    if (st != TT_ERR_FILE || !strstr(tt_status_message(), tensor->name) ||
+        !strstr(tt_status_message(), "are infinite or no number")) {
+        fail_msg("%s: %s", tensor->name, st == TT_OK ? "read" : tt_status_message());
+    }
+    assert_int_equal(fseek(file, place, SEEK_SET), 0);
+    assert_int_equal(fwrite(old, 1, sizeof(old), file), sizeof(old));
+    assert_int_equal(fclose(file), 0);
+    assert_int_equal(tt_model_read_f32(model, tensor, 0, tensor->rows, dst), TT_OK);
+    free(dst);
+}
+
+static void scales_that_are_no_numbers_are_refused(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"types_a.gguf", "types_b.gguf", "gpt_oss_mxfp4.gguf"};
+    int n = 0;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        fixture f;
+        char path[128];
+        fixture_begin(&f);
+        snprintf(path, sizeof(path), "tests/golden/gguf/%s", names[i]);
+        tt_model *a = open_model(source_path(path));
+        convert(&f, a, "out");
+        tt_model *b = open_model(fixture_path(&f, "out"));
+        tt_tensor_place at = {0};
+        tt_tensor tensor;
+        while (tt_model_next_tensor(b, &at, &tensor)) {
+            if (tensor.source->scheme == TTI_SCHEME_PANELS &&
+                !ttk_format_is_plain(&tensor.format)) {
+                expect_refused(b, &tensor, fixture_path(&f, "out/model.safetensors"),
+                               (tensor.rows - 1) / TTK_PANEL);
+                n++;
+            }
+        }
+        tt_model_close(&a);
+        tt_model_close(&b);
+        remove_out(&f, "out");
+        fixture_end(&f);
+    }
+    assert_true(n > 20);
+}
+
 /* ---- with a tokenizer ---- */
 
 /* One of the files above with the tokenizer of another, and what its author says of sampling. */
@@ -215,6 +274,7 @@ int main(void)
 {
     cmocka_set_message_output(CM_OUTPUT_TAP);
     const struct CMUnitTest tests[] = {cmocka_unit_test(packed_ones_are_the_same_models),
+                                       cmocka_unit_test(scales_that_are_no_numbers_are_refused),
                                        cmocka_unit_test(the_tokenizer_comes_along)};
     ttk_init(0);
     return cmocka_run_group_tests(tests, NULL, NULL);
