@@ -574,6 +574,9 @@ static void bench_rows(const ttk_row *row)
         [TTK_OP_unpack] = {2.125 * ROWS_N / 2.0, "Q8_0 N 32 K 1024"},
         [TTK_OP_quantize] = {5.0625 * ROWS_N, "Q8_0 N 16 K 2048"},
         [TTK_OP_act8] = {5.5 * ROWS_N, "T 16 H 2048"},
+        [TTK_OP_row8] = {5.03 * ROWS_N, "fp8, n 32768"},
+        [TTK_OP_row8_f32] = {5.03 * ROWS_N, "fp8, n 32768"},
+        [TTK_OP_row8_act8] = {2.625 * ROWS_N, "T 16 H 2048"},
         [TTK_OP_rmsnorm_f32] = {12.0 * ROWS_N, "T 16 H 2048"},
         [TTK_OP_layernorm_f32] = {12.0 * ROWS_N, "T 16 H 2048"},
         [TTK_OP_conv_silu_f32] = {9.0 * ROWS_N, "4 taps, n 8192"},
@@ -589,6 +592,10 @@ static void bench_rows(const ttk_row *row)
         [TTK_OP_topk_f32] = {4.0 * ROWS_N, "128 rows, 8 of 256"},
         [TTK_OP_argmax_f32] = {4.0 * VOCABULARY, "n 131072"},
     };
+    if (!cases[row->op].shape) {
+        fprintf(stderr, "bench_kernels: %s has no shape in bench_rows\n", row->name);
+        exit(1);
+    }
     rows_state s = {.op = row->op};
     s.x = take_floats(VOCABULARY);
     s.y = take_floats(VOCABULARY);

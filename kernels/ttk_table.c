@@ -1,8 +1,9 @@
 /* ttk_table.c - the one place that knows all versions of all ops.
  *
  * Rows stand in order of preference: ttk_init overlays every row whose needs the CPU meets, so
- * later rows win. Adding a version is one file and one row here. The unused NULL arm of the
- * conditional in TTK_ROW makes a wrong signature a compiler warning. */
+ * later rows win. A new version is a file, its name in ttk_versions.h and Makefile.inc, and a row
+ * here. The unused NULL arm of the conditional in TTK_ROW makes a wrong signature a compiler
+ * warning. */
 #include "ttk.h"
 #include "ttk_math.h"
 #include "ttk_versions.h"

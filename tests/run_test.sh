@@ -20,6 +20,11 @@ for folder in mpi unit kernels fault layouts cli; do
     fi
 done
 case $program in
+    *tests/*/*) # two folders may have a test of one name
+        folder=`dirname "$program"`
+        folder=`basename "$folder"`
+        test -f "$top_srcdir/tests/$folder/$name.c" && source=$top_srcdir/tests/$folder/$name.c
+        ;;
     *docs/examples/*) source=$top_srcdir/docs/examples/$name.c ;;
 esac
 

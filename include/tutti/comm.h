@@ -82,10 +82,9 @@ TT_API tt_status tt_world_recv(tt_world *world, int peer, int tag, void *data, s
 
 /* ---- progress ---- */
 /* Advances all outstanding operations if no other thread is doing so; cheap when nothing is
- * outstanding. Any thread. No-op in `thread` mode unless called by the progress thread. */
+ * outstanding. Any thread. No-op in `thread` mode, whose thread does it. */
 TT_API void tt_world_progress(tt_world *world);
-/* Advances even in `thread` mode's absence: what the waits of this room call. Returns the group's
- * error if one was found (deadline is the caller's). */
+/* The error that broke the world; TT_OK: none did. */
 TT_API tt_status tt_world_error(const tt_world *world);
 
 /* ---- vote: the step header ----
@@ -98,7 +97,7 @@ TT_API tt_status tt_vote_end(tt_world *world, int64_t *values_out);
 
 /* ---- gather inside a group ----
  * Members each fill a rectangle of a matrix; afterwards all (or one) have the whole. Inside a node
- * through a shared window, read in place; between nodes one message per pair. Used for TP (columns:
+ * through a shared window; between nodes one message per pair. Used for TP (columns:
  * heads, o_proj, FFN; rows: after dealing) and ETP. */
 typedef struct tt_gather tt_gather; /* opaque */
 typedef struct tt_rect {

@@ -72,7 +72,7 @@ static void soak(tt_world *world, const int *members, int n, int me, tt_stream *
     tt_gather_destroy(&g);
 }
 
-/* Above TTI_SMALL_FLOATS the copies are shared by the threads of a stream. */
+/* Above SMALL_FLOATS (gather.c) the copies are shared by the threads of a stream. */
 static void large(tt_world *world, const int *members, int n, int me, tt_stream *compute)
 {
     enum { H = 700, T = 40 };
