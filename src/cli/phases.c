@@ -36,14 +36,16 @@ tt_status tti_cli_phases_print(tti_cli_session *session)
         double ms = (double)all[r * TT_PHASE_COUNT + TT_PHASE_STEP].ns / NS_PER_MS;
         step_ms = ms > step_ms ? ms : step_ms;
     }
-    fprintf(stderr, "%-16s %10s %14s %12s %8s %8s\n", "phase", "calls", "MiB", "max ms", "of step",
-            "max/min");
+    fprintf(stderr, "%-16s %10s %14s %12s %6s %8s %8s\n", "phase", "calls", "MiB", "max ms", "rank",
+            "of step", "max/min");
     for (int p = TT_PHASE_NONE + 1; p < TT_PHASE_COUNT; p++) {
         uint64_t calls = 0, bytes = 0, most = 0, least = UINT64_MAX;
+        int slowest = 0;
         for (int r = 0; r < launch->size; r++) {
             const tt_phase_total *t = &all[r * TT_PHASE_COUNT + p];
             calls += t->calls;
             bytes += t->bytes;
+            slowest = t->ns > most ? r : slowest;
             most = t->ns > most ? t->ns : most;
             least = t->ns < least ? t->ns : least;
         }
@@ -55,8 +57,8 @@ tt_status tti_cli_phases_print(tti_cli_session *session)
             snprintf(ratio, sizeof(ratio), "%.2f", (double)most / (double)least);
         }
         double ms = (double)most / NS_PER_MS;
-        fprintf(stderr, "%-16s %10llu %14.2f %12.3f %6.1f %% %8s\n", tt_phase_name((tt_phase)p),
-                (unsigned long long)calls, (double)bytes / TTI_CLI_MIB, ms,
+        fprintf(stderr, "%-16s %10llu %14.2f %12.3f %6d %6.1f %% %8s\n", tt_phase_name((tt_phase)p),
+                (unsigned long long)calls, (double)bytes / TTI_CLI_MIB, ms, slowest,
                 step_ms > 0 ? 100 * ms / step_ms : 0.0, ratio);
     }
     free(all);

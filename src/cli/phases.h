@@ -5,7 +5,7 @@
 #include "session.h"
 
 /* Prints, on stderr of rank 0, per phase: calls and bytes over all ranks, the longest time of a
- * rank, and longest / shortest. */
+ * rank and which one that is, and longest / shortest. */
 tt_status tti_cli_phases_print(tti_cli_session *session);
 /* Writes every rank's spans to session->trace as one file for ui.perfetto.dev, and closes it. */
 tt_status tti_cli_trace_gather(tti_cli_session *session);

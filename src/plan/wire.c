@@ -4,7 +4,11 @@
 
 const char *tt_wire_name(tt_wire wire)
 {
-    static const char *const names[TT_WIRE_COUNT] = {"f32", "bf16", "int8", "fp8"};
+    static const char *const names[] = {[TT_WIRE_F32] = "f32",
+                                        [TT_WIRE_BF16] = "bf16",
+                                        [TT_WIRE_INT8] = "int8",
+                                        [TT_WIRE_FP8] = "fp8"};
+    _Static_assert(sizeof(names) / sizeof(names[0]) == TT_WIRE_COUNT, "each has a name");
     return names[wire];
 }
 

@@ -143,7 +143,7 @@ check "nor a shorter one" [ "$(sed 's/"timing".*//' "$work/out")" = "$(cat "$wor
 name="what is seen"
 ranks 2 "$tutti" run "$model" --ids 5,6 -n 3 --threads 1 --trace "$work/trace.json" --log-view --verbose 2 --quiet
 check "a line per rank" [ "$(grep -c '^tutti: rank [01]: host .*, mask .* thread' "$work/err")" -eq 2 ]
-check "a table of phases" err_has '^experts +[0-9]+ .*[0-9.]+ %'
+check "a table of phases" err_has '^experts +[0-9]+ +[0-9.]+ +[0-9.]+ +[01] +[0-9.]+ %'
 check "one trace" [ "$(head -c 1 "$work/trace.json")" = "{" ]
 check "that ends as it should" [ "$(tail -n 1 "$work/trace.json")" = "]}" ]
 check "with both ranks" [ "$(grep -o '"pid":[0-9]*' "$work/trace.json" | sort -u | wc -l)" -eq 2 ]
