@@ -3,7 +3,7 @@
  *
  * The contract of an op is the comment at its function type. One version is plain C (ref/), others
  * are for an ISA (x86/). All versions of an op in one kernel set give the same bits for the same
- * input: every sum has a fixed order, every fused step is an explicit fmaf (DESIGN.md, promise P1).
+ * input: every sum has a fixed order, every fused step is an explicit fmaf (docs/architecture.md, where bits are defined).
  * A row's result never depends on other rows. Kernels do not allocate, lock, log, spawn threads or
  * know MPI; callers split work and own the buffers. Needs the default MXCSR (round to nearest, no
  * FTZ, no DAZ) on every calling thread.

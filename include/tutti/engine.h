@@ -6,7 +6,7 @@
  * a DP group is a pure function of what all its ranks know, so each of them plans it itself; the
  * group's first rank samples and tells the others and rank 0.
  * One forward serves every layout. Results do not depend on batch mates, chunking or layout
- * (DESIGN.md, P1).
+ * (docs/architecture.md, where bits are defined).
  * Threads: one thread at a time per engine. */
 #ifndef TUTTI_ENGINE_H
 #define TUTTI_ENGINE_H

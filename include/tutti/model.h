@@ -56,8 +56,9 @@ typedef enum tt_score {
     TT_SCORE_SIGMOID,        /* of each; chosen by score */
     TT_SCORE_SOFTMAX_CHOSEN, /* chosen by logit; softmax over the K chosen logits */
     TT_SCORE_SIGMOID_CHOSEN, /* chosen by logit; sigmoid of each chosen logit */
-    TT_SCORE_SPARSEMIXER     /* K = 2, one after the other, each a softmax over the logits near
+    TT_SCORE_SPARSEMIXER,    /* K = 2, one after the other, each a softmax over the logits near
                               * the best (arXiv:2409.12136; tt_router.jitter) */
+    TT_SCORE_COUNT
 } tt_score;
 typedef enum tt_activation {
     TT_ACTIVATION_SILU,   /* silu(gate) * up */

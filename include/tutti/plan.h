@@ -52,15 +52,18 @@ enum { TT_EXCHANGE_MAX_CHUNKS = 1 << 14 };
 static inline size_t tt_wire_row_bytes(tt_wire wire, int64_t n)
 {
     switch (wire) {
+    case TT_WIRE_F32:
+        return (size_t)n * sizeof(float);
     case TT_WIRE_BF16:
         return (size_t)n * sizeof(tt_bf16);
     case TT_WIRE_INT8:
         return ttk_row8_bytes(TTK_ROW8_INT8, n);
     case TT_WIRE_FP8:
         return ttk_row8_bytes(TTK_ROW8_FP8, n);
-    default:
-        return (size_t)n * sizeof(float);
+    case TT_WIRE_COUNT:
+        break; /* no format */
     }
+    return 0;
 }
 
 /* How rows reach the owners of slots on other nodes. */

@@ -89,10 +89,19 @@ static tt_status choose_best(const tt_router *router, int64_t E, int64_t K, floa
                              const float *bias, float *work, int32_t *expert, float *weight)
 {
     float *c = work, *score = work + E; /* score[n_groups], n_groups <= E */
-    if (router->score == TT_SCORE_SIGMOID) {
+    switch (router->score) {
+    case TT_SCORE_SIGMOID:
         ttk.sigmoid_f32(z, E);
-    } else if (router->score == TT_SCORE_SOFTMAX) {
+        break;
+    case TT_SCORE_SOFTMAX:
         ttk.softmax_f32(z, E);
+        break;
+    case TT_SCORE_SOFTMAX_CHOSEN:
+    case TT_SCORE_SIGMOID_CHOSEN:
+        break; /* by logit */
+    case TT_SCORE_SPARSEMIXER:
+    case TT_SCORE_COUNT:
+        TT_ASSERT(false);
     }
     for (int64_t e = 0; e < E; e++) {
         c[e] = bias ? z[e] + bias[e] : z[e];

@@ -243,6 +243,7 @@ static tt_score score_of(const char *kind)
                                         [TT_SCORE_SOFTMAX_CHOSEN] = "softmax_chosen",
                                         [TT_SCORE_SIGMOID_CHOSEN] = "sigmoid_chosen",
                                         [TT_SCORE_SPARSEMIXER] = "sparsemixer"};
+    _Static_assert(sizeof(names) / sizeof(names[0]) == TT_SCORE_COUNT, "each has a name");
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         if (strcmp(names[i], kind) == 0) {
             return (tt_score)i;
@@ -283,7 +284,7 @@ static void stored_answers_are_met(void **state)
     snprintf(path, sizeof(path), "%s/tests/golden/router/cases.json", top ? top : ".");
     json_t *cases = json_load_file(path, 0, NULL);
     assert_true(json_array_size(cases) > 50);
-    bool is_seen[TT_SCORE_SPARSEMIXER + 1] = {false};
+    bool is_seen[TT_SCORE_COUNT] = {false};
     for (size_t i = 0; i < json_array_size(cases); i++) {
         const json_t *c = json_array_get(cases, i), *ids = json_object_get(c, "expert");
         tt_router router = {.score = score_of(json_string_value(json_object_get(c, "kind")))};
@@ -307,7 +308,7 @@ static void stored_answers_are_met(void **state)
         }
         is_seen[router.score] = true;
     }
-    for (int s = 0; s <= TT_SCORE_SPARSEMIXER; s++) {
+    for (int s = 0; s < TT_SCORE_COUNT; s++) {
         assert_true(is_seen[s]);
     }
     json_decref(cases);
@@ -364,7 +365,7 @@ static void weights_of_every_score_agree_with_brute_force(void **state)
     (void)state;
     srand(11);
     for (int round = 0; round < 5000; round++) {
-        tt_router router = {.score = (tt_score)(rand() % (TT_SCORE_SPARSEMIXER + 1)),
+        tt_router router = {.score = (tt_score)(rand() % TT_SCORE_COUNT),
                             .n_groups = 1,
                             .n_groups_kept = 1,
                             .normalise = rand() % 2,
@@ -393,7 +394,7 @@ static void nothing_but_numbers_passes_any_score(void **state)
 {
     (void)state;
     static const float bad[] = {NAN, INFINITY};
-    for (int s = 0; s <= TT_SCORE_SPARSEMIXER; s++) {
+    for (int s = 0; s < TT_SCORE_COUNT; s++) {
         for (size_t i = 0; i < 2; i++) {
             tt_router router = {
                 .score = (tt_score)s, .n_groups = 1, .scale = 1.0f, .jitter = 0.01f};
