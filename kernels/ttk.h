@@ -3,10 +3,10 @@
  *
  * The contract of an op is the comment at its function type. One version is plain C (ref/), others
  * are for an ISA (x86/). All versions of an op in one kernel set give the same bits for the same
- * input: every sum has a fixed order, every fused step is an explicit fmaf (docs/architecture.md, where bits are defined).
- * A row's result never depends on other rows. Kernels do not allocate, lock, log, spawn threads or
- * know MPI; callers split work and own the buffers. Needs the default MXCSR (round to nearest, no
- * FTZ, no DAZ) on every calling thread.
+ * input: every sum has a fixed order, every fused step is an explicit fmaf (docs/architecture.md,
+ * where bits are defined). A row's result never depends on other rows. Kernels do not allocate,
+ * lock, log, spawn threads or know MPI; callers split work and own the buffers. Needs the default
+ * MXCSR (round to nearest, no FTZ, no DAZ) on every calling thread.
  * Threads: any, after ttk_init. */
 #ifndef TUTTI_TTK_H
 #define TUTTI_TTK_H
@@ -118,6 +118,8 @@ enum { TTK_PANEL_LAYOUT = 1 };
 /* Bytes of one packed panel of K inputs, and of the packed form of w[N][K]. */
 TTK_API size_t ttk_panel_bytes(const ttk_format *format, int64_t K);
 TTK_API size_t ttk_packed_bytes(const ttk_format *format, int64_t N, int64_t K);
+/* Whether a number of the type, anywhere in memory, is neither infinite nor NaN. */
+TTK_API bool ttk_is_finite(ttk_dtype type, const void *number);
 /* How many scales and offsets of packed quantised panels are infinite or no number: a damaged file.
  * Plain C, for set-up. */
 TTK_API int64_t ttk_count_bad_scales(const ttk_format *format, const void *panels, int64_t n_panels,

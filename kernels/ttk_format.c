@@ -168,20 +168,53 @@ size_t ttk_packed_bytes(const ttk_format *format, int64_t N, int64_t K)
     return ((size_t)N + TTK_PANEL - 1) / TTK_PANEL * ttk_panel_bytes(format, K);
 }
 
+bool ttk_is_finite(ttk_dtype type, const void *number)
+{
+    uint32_t f32;
+    uint16_t f16;
+    switch (type) {
+    case TTK_F32:
+        memcpy(&f32, number, sizeof(f32));
+        return (f32 & 0x7f800000u) != 0x7f800000u;
+    case TTK_BF16:
+        memcpy(&f16, number, sizeof(f16));
+        return (f16 & 0x7f80u) != 0x7f80u;
+    case TTK_F16:
+        memcpy(&f16, number, sizeof(f16));
+        return (f16 & 0x7c00u) != 0x7c00u;
+    case TTK_E8M0:
+        return *(const unsigned char *)number != 0xff;
+    case TTK_E4M3:
+        return (*(const unsigned char *)number & 0x7f) != 0x7f;
+    case TTK_I8:
+    case TTK_U8:
+    case TTK_U4:
+    case TTK_I4:
+    case TTK_I6:
+    case TTK_E2M1:
+        break;
+    }
+    return true;
+}
+
 int64_t ttk_count_bad_scales(const ttk_format *format, const void *panels, int64_t n_panels,
                              int64_t K)
 {
     const ttk_quant_shape shape = ttk_quant_shape_of(format, K);
-    const size_t bytes = ttk_panel_bytes(format, K);
-    const unsigned char *panel = panels;
+    const bool has_super = format->super > 0; /* then scales themselves are whole numbers */
+    const ttk_dtype type = has_super ? TTK_F16 : format->scale;
+    const size_t bytes = ttk_panel_bytes(format, K), width = ttk_dtype_bytes(type);
     int64_t n_bad = 0;
-    for (int64_t p = 0; p < n_panels; p++, panel += bytes) {
+    for (int64_t p = 0; p < n_panels; p++) {
+        const unsigned char *panel = (const unsigned char *)panels + (size_t)p * bytes;
         ttk_quant_place place = ttk_quant_run_at(&shape, 0, 0);
         for (int64_t g = 0; g < shape.G; g++) {
-            for (int64_t j = 0; j < TTK_PANEL; j++) {
-                n_bad += !isfinite(ttk_quant_scale(format, panel, &place, j)) ||
-                         (format->shift == TTK_SHIFT_OFFSET &&
-                          !isfinite(ttk_quant_offset(format, panel, &place, j)));
+            const unsigned char *scale = panel + (has_super ? place.super_scale : place.scale),
+                                *shift = panel + (has_super ? place.super_shift : place.shift);
+            for (size_t j = 0; j < TTK_PANEL; j++) {
+                n_bad +=
+                    !ttk_is_finite(type, scale + j * width) ||
+                    (format->shift == TTK_SHIFT_OFFSET && !ttk_is_finite(type, shift + j * width));
             }
             if (g + 1 < shape.G) {
                 ttk_quant_advance(&shape, &place);

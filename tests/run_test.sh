@@ -12,25 +12,17 @@ program=$1
 shift
 
 name=`basename "$program" .sh`
-source=
-for folder in mpi unit kernels fault layouts cli; do
-    if test -f "$top_srcdir/tests/$folder/$name.c"; then
-        source=$top_srcdir/tests/$folder/$name.c
-        break
-    fi
-done
 case $program in
-    *tests/*/*) # two folders may have a test of one name
-        folder=`dirname "$program"`
-        folder=`basename "$folder"`
-        test -f "$top_srcdir/tests/$folder/$name.c" && source=$top_srcdir/tests/$folder/$name.c
-        ;;
     *docs/examples/*) source=$top_srcdir/docs/examples/$name.c ;;
+    *) # two folders may have a test of one name
+        folder=`dirname "$program"`
+        source=$top_srcdir/tests/`basename "$folder"`/$name.c
+        ;;
 esac
 
 # What follows "TEST $1:" in the source, one line per occurrence.
 setting() {
-    test -n "$source" && sed -n "s|^.*/\* TEST $1: *\(.*[^ ]\) *\*/.*\$|\1|p" "$source"
+    test -f "$source" && sed -n "s|^.*/\* TEST $1: *\(.*[^ ]\) *\*/.*\$|\1|p" "$source"
 }
 
 ranks=`setting ranks`

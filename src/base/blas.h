@@ -1,6 +1,6 @@
 /* blas.h - products with plain weights through OpenBLAS, which is loaded only when it is asked for:
  * linked, it would start threads in every process. Its sums have an order of their own, which
- * depends on the number of rows: against the rule of docs/architecture.md (where bits are defined). */
+ * depends on the number of rows: no equal bits (docs/architecture.md, where bits are defined). */
 #ifndef TUTTI_BASE_BLAS_H
 #define TUTTI_BASE_BLAS_H
 #include "tutti/linear.h"

@@ -1,5 +1,5 @@
-/* exchange_check.c - messages that have arrived, read by those they are for. Nothing in them is used
- * as a count, a place or an index before it is checked; what does not fit names the sender. */
+/* exchange_check.c - messages that have arrived, read by those they are for. Nothing in them is
+ * used as a count, a place or an index before it is checked; what does not fit names the sender. */
 #include "exchange_internal.h"
 #include <string.h>
 

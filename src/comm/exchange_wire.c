@@ -13,7 +13,7 @@
 #include <string.h>
 
 enum { ROWS_TAG = 0, RESULTS_TAG = 1, TAGS_PER_CHUNK = 2 };
-_Static_assert(TT_EXCHANGE_MAX_CHUNKS *TAGS_PER_CHUNK <= 32768,
+_Static_assert(TT_EXCHANGE_MAX_CHUNKS <= 32768 / TAGS_PER_CHUNK,
                "MPI promises tags up to 32767, and tti_wire_header counts chunks in 16 bits");
 
 static int tag_of(const tti_chunk *c, int kind)

@@ -140,8 +140,7 @@ typedef struct tti_overlap_size {
 
 typedef struct tti_overlap {
     tti_overlap_size size[TTI_OVERLAP_SIZES];
-    int current;  /* size of the step under way; -1: nothing is to be learnt from it */
-    int64_t rows; /* of that step */
+    int64_t rows; /* of the step under way; 0: nothing is to be learnt from it */
     bool is_in_parts;
 } tti_overlap;
 

@@ -38,15 +38,19 @@ static bool is_tried_in_parts(const tti_overlap_size *size)
     return (size->n_pairs + size->has_half) % 2 == 0;
 }
 
-int tti_overlap_choose(tti_overlap *overlap, int64_t rows)
+static tti_overlap_size *size_of(tti_overlap *overlap, int64_t rows)
 {
     int at = 0;
     while (at < TTI_OVERLAP_SIZES - 1 && rows >> (at + 1) > 0) {
         at++;
     }
-    const tti_overlap_size *size = &overlap->size[at];
-    overlap->current = rows > 1 ? at : -1;
-    overlap->rows = rows;
+    return &overlap->size[at];
+}
+
+int tti_overlap_choose(tti_overlap *overlap, int64_t rows)
+{
+    const tti_overlap_size *size = size_of(overlap, rows);
+    overlap->rows = rows > 1 ? rows : 0;
     overlap->is_in_parts =
         rows > 1 && (size->mode == TTI_OVERLAP_PARTS ||
                      (size->mode == TTI_OVERLAP_TRIES && is_tried_in_parts(size)));
@@ -81,32 +85,31 @@ static void settle(tti_overlap_size *size, bool in_parts)
 /* One more step of a trial. */
 static void take_tried(tti_overlap_size *size, bool in_parts, int64_t rows, double step_s)
 {
-    const double more = (double)(rows > size->half_rows ? rows : size->half_rows),
-                 less = (double)(rows < size->half_rows ? rows : size->half_rows);
-    if (!size->has_half) {
-        size->has_half = true;
+    size->has_half = !size->has_half;
+    if (size->has_half) {
         size->half_rows = rows;
         size->half_s = step_s;
-    } else {
-        size->has_half = false;
-        if (more <= unlike * less) {
-            size->ratio[size->n_pairs++] = in_parts ? step_s / size->half_s : size->half_s / step_s;
-        }
+        return;
+    }
+    const double by = (double)rows / (double)size->half_rows;
+    if (by <= unlike && by >= 1.0 / unlike) {
+        size->ratio[size->n_pairs++] = in_parts ? step_s / size->half_s : size->half_s / step_s;
     }
     if (size->n_pairs == TTI_OVERLAP_PAIRS) {
         settle(size, median_ratio(size->ratio) < worth_it);
-    } else if (size->n >= MOST_TRIED && !size->has_half) {
+    } else if (size->n >= MOST_TRIED) {
         settle(size, false);
     }
 }
 
 void tti_overlap_took(tti_overlap *overlap, double step_s, double waited_s)
 {
-    if (overlap->current < 0) {
+    const int64_t rows = overlap->rows;
+    if (rows == 0) {
         return;
     }
-    tti_overlap_size *size = &overlap->size[overlap->current];
-    overlap->current = -1;
+    tti_overlap_size *size = size_of(overlap, rows);
+    overlap->rows = 0;
     size->n++;
     size->took_s += step_s;
     size->waited_s += waited_s;
@@ -123,7 +126,7 @@ void tti_overlap_took(tti_overlap *overlap, double step_s, double waited_s)
         }
         break;
     case TTI_OVERLAP_TRIES:
-        take_tried(size, overlap->is_in_parts, overlap->rows, step_s);
+        take_tried(size, overlap->is_in_parts, rows, step_s);
         break;
     case TTI_OVERLAP_PARTS:
         if (size->n >= size->stay) {

@@ -200,23 +200,6 @@ static uint32_t load_word(const unsigned char *bytes, int n)
     return word;
 }
 
-/* True if the bits of a scale are infinite or no number. */
-static bool is_bad_scale(ttk_dtype type, uint32_t bits)
-{
-    switch (type) {
-    case TTK_F32:
-        return (bits & 0x7f800000u) == 0x7f800000u;
-    case TTK_BF16:
-        return (bits & 0x7f80u) == 0x7f80u;
-    case TTK_F16:
-        return (bits & 0x7c00u) == 0x7c00u;
-    case TTK_E8M0:
-        return bits == 0xff;
-    default:
-        return false;
-    }
-}
-
 static tt_status refuse_scales(const tt_model *model, const tti_source *s, const tti_part *p,
                                int64_t n)
 {
@@ -234,9 +217,7 @@ static tt_status check_scales(const tt_model *model, const tti_source *s, const 
 {
     int64_t n = r->n_lines * r->n_words, n_bad = 0;
     for (int64_t i = 0; i < n; i++) {
-        n_bad +=
-            is_bad_scale(s->stored.scale, load_word(raw + r->at + (size_t)i * r->part.word_bytes,
-                                                    r->part.word_bytes));
+        n_bad += !ttk_is_finite(s->stored.scale, raw + r->at + (size_t)i * r->part.word_bytes);
     }
     return refuse_scales(model, s, &r->part, n_bad);
 }
@@ -248,9 +229,9 @@ static tt_status check_blocks(const tt_model *model, const tti_source *s, const 
     const unsigned char *block = raw + r->at;
     for (int64_t i = 0; i < n; i++, block += s->block->bytes) {
         for (int h = 0; h < s->block->n_halves; h++) {
-            n_bad += is_bad_scale(TTK_F16, load_word(block + s->block->half[h], 2));
+            n_bad += !ttk_is_finite(TTK_F16, block + s->block->half[h]);
         }
-        n_bad += s->format.scale == TTK_E8M0 && block[0] == 0xff;
+        n_bad += s->format.scale == TTK_E8M0 && !ttk_is_finite(TTK_E8M0, block);
     }
     return refuse_scales(model, s, &r->part, n_bad);
 }

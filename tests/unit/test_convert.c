@@ -28,6 +28,18 @@ static void convert(const fixture *f, const tt_model *model, const char *name)
     assert_true(bytes > 0);
 }
 
+/* A GGUF file, and the packed checkpoint "out" that is made of it. */
+static void open_with_packed(fixture *f, const char *name, tt_model **model_out,
+                             tt_model **packed_out)
+{
+    char path[128];
+    fixture_begin(f);
+    snprintf(path, sizeof(path), "tests/golden/gguf/%s", name);
+    *model_out = open_model(source_path(path));
+    convert(f, *model_out, "out");
+    *packed_out = open_model(fixture_path(f, "out"));
+}
+
 /* fixture_end removes files only. */
 static void remove_out(const fixture *f, const char *name)
 {
@@ -76,12 +88,8 @@ static void packed_ones_are_the_same_models(void **state)
                                         "types_b.gguf"};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         fixture f;
-        char path[128];
-        fixture_begin(&f);
-        snprintf(path, sizeof(path), "tests/golden/gguf/%s", names[i]);
-        tt_model *a = open_model(source_path(path));
-        convert(&f, a, "out");
-        tt_model *b = open_model(fixture_path(&f, "out"));
+        tt_model *a, *b;
+        open_with_packed(&f, names[i], &a, &b);
         compare_models(names[i], a, b);
         compare_closely(a, b);
         bool has_tokenizer = true;
@@ -134,12 +142,8 @@ static void scales_that_are_no_numbers_are_refused(void **state)
     int n = 0;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         fixture f;
-        char path[128];
-        fixture_begin(&f);
-        snprintf(path, sizeof(path), "tests/golden/gguf/%s", names[i]);
-        tt_model *a = open_model(source_path(path));
-        convert(&f, a, "out");
-        tt_model *b = open_model(fixture_path(&f, "out"));
+        tt_model *a, *b;
+        open_with_packed(&f, names[i], &a, &b);
         tt_tensor_place at = {0};
         tt_tensor tensor;
         while (tt_model_next_tensor(b, &at, &tensor)) {
