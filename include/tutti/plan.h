@@ -177,6 +177,8 @@ TT_API int64_t tt_layout_chunk_rows(const tt_layout *layout);
 /* Most (source, chunk, slot) triples with rows that a rank with n_slots slots gets of one
  * exchange. */
 TT_API int64_t tt_layout_max_groups(const tt_arch *arch, const tt_layout *layout, int64_t n_slots);
+/* Columns of the widest part: the first one's. */
+TT_API int64_t tt_layout_widest(int64_t total, int n_parts);
 /* Rows [begin, end) of T that TP rank tp_id routes and dispatches ("dealing"). */
 TT_API void tt_layout_deal(int64_t T, int tp, int tp_id, int64_t *begin_out, int64_t *end_out);
 /* Experts [begin, end) of a group under the linear placement: counts differ by at most one. */
@@ -193,6 +195,24 @@ TT_API tt_delta_heads tt_layout_delta_heads(const tt_delta *delta, int tp, int t
 /* Floats of one sequence's state in one gated delta layer on such a rank: the heads' states, then
  * the last conv - 1 inputs of the convolution. */
 TT_API int64_t tt_delta_state_floats(const tt_delta *delta, const tt_delta_heads *heads);
+
+/* Sizes of work buffers, which the rooms that have them and the plan share. */
+enum {
+    TT_HEAD_ROWS = 32, /* rows of logits that are held at once */
+    TT_JOB_ROWS =
+        512, /* least rows that the experts of a rank compute at once: enough to reuse each weight panel from cache */
+    TT_GATHER_REGIONS = 2,  /* of a gather's window: uses that may be in flight */
+    TT_ATTEND_QUERIES = 32, /* rows times heads that one thread attends at once: a key or value is
+                             * widened once for all of them, and their copies stay in the L2
+                             * cache */
+    TT_PLAN_THREADS = 16,   /* threads of a rank that the plan assumes, which does not know them */
+    TT_PLAN_PROCESS_BYTES = 64 << 20 /* MPI, the program, thread stacks; in work_bytes. Guessed */
+};
+/* Rows for which a rank's experts have buffers. */
+static inline int64_t tt_layout_job_rows(const tt_layout *layout)
+{
+    return layout->max_rows_rank > TT_JOB_ROWS ? layout->max_rows_rank : TT_JOB_ROWS;
+}
 
 /* Bytes that one rank will hold. */
 typedef struct tt_rank_memory {

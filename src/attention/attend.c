@@ -8,7 +8,7 @@
 #include <stdatomic.h>
 
 enum {
-    TILE_QUERIES = TTI_ATTEND_QUERIES,
+    TILE_QUERIES = TT_ATTEND_QUERIES,
     RUN_BLOCKS = 8,      /* at most, of one unit: 512 keys */
     SPREAD_KEYS = 512,   /* shorter contexts are never spread: a wave's two hand-overs cost as
                           * much as some of their blocks */

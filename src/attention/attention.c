@@ -49,7 +49,7 @@ static void take_attention(tt_attention *attention, tt_arena *arena)
         tt_arena_take(arena, is_mla ? T * n_heads * arch->kv_rank : 0, sizeof(float));
     int64_t Dk = is_mla ? attention->key_width : arch->D;
     int64_t floats =
-        (int64_t)ttk_attend_work_floats(TTI_ATTEND_QUERIES, Dk, is_mla ? arch->kv_rank : arch->D);
+        (int64_t)ttk_attend_work_floats(TT_ATTEND_QUERIES, Dk, is_mla ? arch->kv_rank : arch->D);
     attention->attend_floats = (floats + line - 1) / line * line;
     attention->attend_work = tt_arena_take(
         arena, tt_stream_n_threads(attention->compute) * attention->attend_floats, sizeof(float));
@@ -172,9 +172,9 @@ static tt_status create_gather(tt_attention *attention)
 {
     const tt_arch *arch = attention->arch;
     const tt_layout *layout = attention->layout;
-    int64_t begin, end, tp = layout->tp;
-    tt_layout_columns(arch->H, layout->tp, 0, &begin, &end);
-    int64_t width = most((arch->Nq + tp - 1) / tp * attention->head_width, end - begin);
+    int64_t tp = layout->tp;
+    int64_t width = most((arch->Nq + tp - 1) / tp * attention->head_width,
+                         tt_layout_widest(arch->H, layout->tp));
     if (arch->delta.Nk > 0) {
         width = most(width, (arch->delta.Nv + tp - 1) / tp * arch->delta.Dv);
     }

@@ -160,11 +160,6 @@ typedef struct tti_rotary {
 tti_rotary tti_attention_rotary(const tt_attention *attention, const tt_batch *batch, int64_t t);
 
 /* ---- attend.c ---- */
-enum {
-    TTI_ATTEND_QUERIES = 32
-}; /* rows times heads of one call at most: a key or value is
-    * widened once for all of them, and their copies stay in the
-    * L2 cache */
 /* Rows of one sequence that share a call, and the blocks that they see together. */
 typedef struct tti_attend_tile {
     int64_t row, n_rows;

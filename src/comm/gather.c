@@ -11,10 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include "tutti/memory.h"
+#include "tutti/plan.h"
 
 static const uint64_t gather_magic = 0x7475747469676174u; /* "tuttigat" */
 enum {
-    N_REGIONS = 2,
     SMALL_FLOATS = 16384 /* below this waking threads costs more than the copy; a guess */
 };
 
@@ -34,12 +34,13 @@ typedef enum far_stage { FAR_HEAD, FAR_REST, FAR_HERE, FAR_DONE } far_stage;
 typedef struct far_member {
     int member, rank;
     uint64_t n_in, n_out; /* messages taken in; sent */
-    unsigned char *buffer[N_REGIONS];
-    MPI_Request *receive[N_REGIONS]; /* [most pieces] each, persistent */
-    int n_receive[N_REGIONS];
-    _Atomic int stage[N_REGIONS]; /* HERE -> DONE by the caller's thread, all else by progress */
-    MPI_Request *send[N_REGIONS]; /* by region */
-    int n_send[N_REGIONS];
+    unsigned char *buffer[TT_GATHER_REGIONS];
+    MPI_Request *receive[TT_GATHER_REGIONS]; /* [most pieces] each, persistent */
+    int n_receive[TT_GATHER_REGIONS];
+    _Atomic int
+        stage[TT_GATHER_REGIONS]; /* HERE -> DONE by the caller's thread, all else by progress */
+    MPI_Request *send[TT_GATHER_REGIONS]; /* by region */
+    int n_send[TT_GATHER_REGIONS];
 } far_member;
 
 struct tt_gather {
@@ -56,23 +57,24 @@ struct tt_gather {
     int n_far;
     unsigned char *buffers;
     uint64_t use;
-    int reader[N_REGIONS]; /* who read region p when it was last used */
-    int *missing;          /* missing[n_missing]: members not here yet */
+    int reader[TT_GATHER_REGIONS]; /* who read region p when it was last used */
+    int *missing;                  /* missing[n_missing]: members not here yet */
     int n_missing;
     bool waits_for_readers;
     /* progress */
     tti_op op;
-    int send_to[N_REGIONS]; /* the reader of the use in each region; written before `posted` */
-    uint64_t
-        posted_from[N_REGIONS]; /* of the caller's thread: the last use posted from each region */
+    int send_to
+        [TT_GATHER_REGIONS]; /* the reader of the use in each region; written before `posted` */
+    uint64_t posted_from
+        [TT_GATHER_REGIONS]; /* of the caller's thread: the last use posted from each region */
     _Atomic uint64_t
         posted; /* release by the caller's thread: the last use whose messages may leave */
-    _Atomic uint64_t
-        left[N_REGIONS]; /* release by progress: the last use of each region whose messages have all
+    _Atomic uint64_t left
+        [TT_GATHER_REGIONS]; /* release by progress: the last use of each region whose messages have all
                           * left */
     _Atomic bool is_open; /* between post and the end of exec */
     uint64_t sent,
-        sent_from[N_REGIONS]; /* of progress: the last use given to MPI; from each region */
+        sent_from[TT_GATHER_REGIONS]; /* of progress: the last use given to MPI; from each region */
 };
 
 /* Window part: one line `done` (last use this rank has read), then the regions. */
@@ -113,7 +115,7 @@ static tt_status send_region(tt_gather *g, int region)
         if (!reads(g->send_to[region], f->member)) {
             continue;
         }
-        int tag = (int)(f->n_out++ % N_REGIONS);
+        int tag = (int)(f->n_out++ % TT_GATHER_REGIONS);
         for (size_t p = 0; p < n; p++) {
             TT_TRY(TT_MPI(MPI_Isend(data + p * g->world->piece_bytes,
                                     tti_int(tti_piece_bytes(g->world, bytes, p)), MPI_BYTE, f->rank,
@@ -183,10 +185,10 @@ static tt_status advance(tti_op *op)
     while (g->sent <
            atomic_load_explicit(&g->posted, memory_order_acquire)) { /* in the order of uses */
         g->sent++;
-        g->sent_from[g->sent % N_REGIONS] = g->sent;
-        TT_TRY(send_region(g, (int)(g->sent % N_REGIONS)));
+        g->sent_from[g->sent % TT_GATHER_REGIONS] = g->sent;
+        TT_TRY(send_region(g, (int)(g->sent % TT_GATHER_REGIONS)));
     }
-    for (int p = 0; p < N_REGIONS; p++) {
+    for (int p = 0; p < TT_GATHER_REGIONS; p++) {
         bool has_left = true;
         for (int i = 0; i < g->n_far; i++) {
             far_member *f = &g->far[i];
@@ -223,10 +225,11 @@ static void owing_gather(void *arg, bool *owes)
     if (!g->waits_for_readers) {
         return;
     }
-    int region = (int)(g->use % N_REGIONS);
+    int region = (int)(g->use % TT_GATHER_REGIONS);
     for (int i = 0; i < g->n; i++) {
         if (g->near[i] && reads(g->reader[region], i) &&
-            atomic_load_explicit(done_of(g->near[i]), memory_order_acquire) + N_REGIONS < g->use) {
+            atomic_load_explicit(done_of(g->near[i]), memory_order_acquire) + TT_GATHER_REGIONS <
+                g->use) {
             owes[g->member[i]] = true;
         }
     }
@@ -238,9 +241,10 @@ static void owing_gather(void *arg, bool *owes)
 /* Nobody reads this use's region any more. */
 static bool is_region_free(tt_gather *g, int region)
 {
-    for (int i = 0; i < g->n && g->use > N_REGIONS; i++) {
+    for (int i = 0; i < g->n && g->use > TT_GATHER_REGIONS; i++) {
         if (g->near[i] && reads(g->reader[region], i) &&
-            atomic_load_explicit(done_of(g->near[i]), memory_order_acquire) + N_REGIONS < g->use) {
+            atomic_load_explicit(done_of(g->near[i]), memory_order_acquire) + TT_GATHER_REGIONS <
+                g->use) {
             return false;
         }
     }
@@ -319,7 +323,7 @@ static tt_status find_data(tt_gather *g, int region, int member, const tt_rect *
         }
     } else {
         far_member *f = far_of(g, member);
-        int slot = (int)(f->n_in % N_REGIONS);
+        int slot = (int)(f->n_in % TT_GATHER_REGIONS);
         if (atomic_load_explicit(&f->stage[slot], memory_order_acquire) != FAR_HERE) {
             return TT_OK;
         }
@@ -346,7 +350,8 @@ static void release_data(tt_gather *g, int member)
 {
     if (!g->near[member]) {
         far_member *f = far_of(g, member);
-        atomic_store_explicit(&f->stage[f->n_in % N_REGIONS], FAR_DONE, memory_order_release);
+        atomic_store_explicit(&f->stage[f->n_in % TT_GATHER_REGIONS], FAR_DONE,
+                              memory_order_release);
         f->n_in++;
     }
 }
@@ -439,7 +444,7 @@ static tt_status exec(tt_gather *g, float *full, int64_t ld, const tt_rect *rect
     TT_TRY(tt_world_error(g->world));
     TT_TRY(check_rects(g, ld, rect, reader, &n_floats));
     g->use++;
-    int region = (int)(g->use % N_REGIONS);
+    int region = (int)(g->use % TT_GATHER_REGIONS);
     TT_TRY(wait_region(g, region));
     publish(g, region, full, ld, &rect[g->me]);
     g->reader[region] = reader;
@@ -540,13 +545,13 @@ static tt_status alloc_far(tt_gather *g)
     size_t bytes = tti_align(message_bytes(g->max_floats)),
            n_pieces = tti_n_pieces(g->world, bytes);
     void *data = NULL;
-    TT_TRY(tt_memory_alloc("gather receive buffers", (size_t)g->n_far * N_REGIONS * bytes,
+    TT_TRY(tt_memory_alloc("gather receive buffers", (size_t)g->n_far * TT_GATHER_REGIONS * bytes,
                            TT_MEMORY_ANY_NODE, &data));
     g->buffers = data;
     for (int i = 0; i < g->n_far; i++) {
-        for (int p = 0; p < N_REGIONS; p++) {
+        for (int p = 0; p < TT_GATHER_REGIONS; p++) {
             far_member *f = &g->far[i];
-            f->buffer[p] = g->buffers + ((size_t)i * N_REGIONS + (size_t)p) * bytes;
+            f->buffer[p] = g->buffers + ((size_t)i * TT_GATHER_REGIONS + (size_t)p) * bytes;
             f->receive[p] = calloc(n_pieces, sizeof(MPI_Request));
             f->send[p] = calloc(n_pieces, sizeof(MPI_Request));
             TT_CHECK(f->receive[p] && f->send[p], TT_ERR_NOMEM, "no memory for a gather");
@@ -594,13 +599,13 @@ static void free_gather(tt_gather *g)
 {
     if (!tt_world_is_broken(g->world)) { /* else MPI may still write into these */
         for (int i = 0; i < g->n_far && g->far; i++) {
-            for (int p = 0; p < N_REGIONS; p++) {
+            for (int p = 0; p < TT_GATHER_REGIONS; p++) {
                 free(g->far[i].receive[p]);
                 free(g->far[i].send[p]);
             }
         }
-        tt_memory_free(g->buffers,
-                       (size_t)g->n_far * N_REGIONS * tti_align(message_bytes(g->max_floats)));
+        tt_memory_free(g->buffers, (size_t)g->n_far * TT_GATHER_REGIONS *
+                                       tti_align(message_bytes(g->max_floats)));
     }
     free(g->far);
     free(g->member);
@@ -616,7 +621,7 @@ static tt_status open_far(tt_gather *g)
     tti_lock(g->world);
     for (int i = 0; i < g->n_far; i++) {
         far_member *f = &g->far[i];
-        for (int p = 0; p < N_REGIONS && st == TT_OK; p++) {
+        for (int p = 0; p < TT_GATHER_REGIONS && st == TT_OK; p++) {
             for (size_t q = 0; q < n_pieces && st == TT_OK; q++) {
                 st = TT_MPI(MPI_Recv_init(f->buffer[p] + q * g->world->piece_bytes,
                                           tti_int(tti_piece_bytes(g->world, bytes, q)), MPI_BYTE,
@@ -637,7 +642,7 @@ static tt_status open_far(tt_gather *g)
 
 static tt_status open_gather(tt_gather *g)
 {
-    size_t bytes = g->n > 1 ? TTI_LINE + N_REGIONS * g->region_bytes : TTI_LINE;
+    size_t bytes = g->n > 1 ? TTI_LINE + TT_GATHER_REGIONS * g->region_bytes : TTI_LINE;
     g->has_window = true;
     TT_TRY(tti_window_create(g->world, "the gather windows", bytes, &g->window));
     for (int i = 0; i < g->n && g->n > 1; i++) {
@@ -698,7 +703,7 @@ static void close_far(tt_gather *g)
     size_t n_pieces = tti_n_pieces(g->world, message_bytes(g->max_floats));
     tti_lock(g->world);
     for (int i = 0; i < g->n_far; i++) {
-        for (int p = 0; p < N_REGIONS; p++) {
+        for (int p = 0; p < TT_GATHER_REGIONS; p++) {
             far_member *f = &g->far[i];
             for (size_t q = 0; q < n_pieces; q++) {
                 if (f->send[p][q] != MPI_REQUEST_NULL) {

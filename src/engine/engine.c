@@ -41,10 +41,9 @@ static tt_status create_rooms(tt_engine *engine, tt_load_params *load)
     tt_moe_params moe = {engine->model,     layout,          engine->world,
                          engine->placement, engine->compute, load};
     TT_TRY(tt_moe_create(&moe, &engine->moe));
-    int64_t begin, end;
-    tt_layout_columns(engine->arch->V, layout->tp, 0, &begin, &end);
-    int64_t rows = layout->max_rows_rank * engine->arch->H, logits = TTI_HEAD_ROWS * (end - begin);
-    int64_t tokens = TTI_HEAD_ROWS * engine->arch->H;
+    int64_t rows = layout->max_rows_rank * engine->arch->H;
+    int64_t logits = TT_HEAD_ROWS * tt_layout_widest(engine->arch->V, layout->tp);
+    int64_t tokens = TT_HEAD_ROWS * engine->arch->H;
     int64_t most = rows > logits ? rows : logits;
     int n = engine->role->dp_id >= 0 ? layout->tp : 0;
     const int *member = n ? layout->attention_rank + engine->role->dp_id * layout->tp : NULL;

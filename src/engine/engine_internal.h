@@ -9,7 +9,6 @@
 #include "tutti/share.h"
 
 enum {
-    TTI_HEAD_ROWS = 32, /* rows of logits that are held at once */
     TTI_RESULT_TAG = 1, /* messages from a DP group's first rank to rank 0 */
     TTI_LOGITS_TAG = 2
 };
@@ -188,13 +187,13 @@ struct tt_engine {
     size_t control_bytes;
     tt_arena arena;
     float *x, *h, *y;         /* [max_rows_group][H] */
-    float *head_x;            /* [TTI_HEAD_ROWS][H] */
+    float *head_x;            /* [TT_HEAD_ROWS][H] */
     void *head_rounded;       /* the same as the layout's `act` has them */
-    float *logits;            /* [TTI_HEAD_ROWS][V] */
+    float *logits;            /* [TT_HEAD_ROWS][V] */
     int32_t *head_token;      /* [max_rows_group] */
-    double *head_nll;         /* [TTI_HEAD_ROWS] */
+    double *head_nll;         /* [TT_HEAD_ROWS] */
     void *head_found;         /* [n_threads], of tti_head_work_bytes each */
-    float *head_best;         /* [tp][2 * TTI_HEAD_ROWS]: values and ids of each TP rank */
+    float *head_best;         /* [tp][2 * TT_HEAD_ROWS]: values and ids of each TP rank */
     tt_status *thread_status; /* [n_threads] */
     void *sample_work;        /* [n_threads][sample_work_bytes] */
     size_t sample_work_bytes;
@@ -252,7 +251,7 @@ tt_status engine_forward(tt_engine *engine, tt_status mine);
 int64_t tti_head_known(const tt_engine *engine);
 /* Bytes of a thread's work. */
 size_t tti_head_work_bytes(void);
-/* engine->logits[n][V] of n head rows, at most TTI_HEAD_ROWS: all columns on the group's first
+/* engine->logits[n][V] of n head rows, at most TT_HEAD_ROWS: all columns on the group's first
  * rank. MPI: collective on the TP group. */
 tt_status tti_head_logits(tt_engine *engine, const tti_head_row *head, int64_t n);
 /* Whether these rows want only their likeliest tokens; the same on all ranks of the group. */

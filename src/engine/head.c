@@ -13,9 +13,9 @@ enum { BEST_PANELS = 4, BEST_COLUMNS = BEST_PANELS * TTK_PANEL }; /* at once: 16
 /* What a thread found: of each row the largest logit of its columns, ties to the smaller id; -1: no
  * number among them. */
 typedef struct head_found {
-    float value[TTI_HEAD_ROWS];
-    int32_t id[TTI_HEAD_ROWS];
-    float logits[TTI_HEAD_ROWS][BEST_COLUMNS]; /* work */
+    float value[TT_HEAD_ROWS];
+    int32_t id[TT_HEAD_ROWS];
+    float logits[TT_HEAD_ROWS][BEST_COLUMNS]; /* work */
 } head_found;
 
 typedef struct head_task {
@@ -139,20 +139,20 @@ static void best_part(void *arg, int thread_id, int n_threads)
 static tt_status best_of_ranks(tt_engine *engine, int64_t n, float *value, int32_t *id)
 {
     const int tp = engine->layout->tp;
-    const int64_t width = 2 * TTI_HEAD_ROWS;
+    const int64_t width = 2 * TT_HEAD_ROWS;
     tt_rect rect[TT_LAYOUT_MAX_SPLIT];
     float *line = engine->head_best + engine->role->tp_id * width;
     for (int part = 0; part < tp; part++) {
         rect[part] = (tt_rect){part, 1, 0, width};
     }
     memcpy(line, value, (size_t)n * sizeof(float));
-    memcpy(line + TTI_HEAD_ROWS, id, (size_t)n * sizeof(int32_t));
+    memcpy(line + TT_HEAD_ROWS, id, (size_t)n * sizeof(int32_t));
     TT_TRY(tt_gather_exec(engine->row_gather, engine->head_best, width, rect, 0, NULL));
     for (int part = 1; part < tp && engine->role->tp_id == 0; part++) {
         const float *other = engine->head_best + part * width;
         for (int64_t i = 0; i < n; i++) {
             int32_t other_id;
-            memcpy(&other_id, other + TTI_HEAD_ROWS + i, sizeof(other_id));
+            memcpy(&other_id, other + TT_HEAD_ROWS + i, sizeof(other_id));
             take_better(&value[i], &id[i], other[i], other_id);
         }
     }
@@ -161,7 +161,7 @@ static tt_status best_of_ranks(tt_engine *engine, int64_t n, float *value, int32
 
 tt_status tti_head_best(tt_engine *engine, const tti_head_row *head, int64_t n, int32_t *token)
 {
-    float value[TTI_HEAD_ROWS] = {0};
+    float value[TT_HEAD_ROWS] = {0};
     tt_span span = tt_span_begin(TT_PHASE_HEAD, "head");
     head_task task = {engine, head, NULL, n};
     const tt_rows rows = normed_rows(&task);

@@ -23,7 +23,7 @@ typedef struct result {
 typedef struct report {
     int32_t n;
     int32_t last;
-    result result[TTI_HEAD_ROWS];
+    result result[TT_HEAD_ROWS];
 } report;
 
 static void tell(tt_engine *engine, const result *r, const float *logits, tt_output_fn *output,
@@ -156,7 +156,7 @@ static tt_status share_tokens(tt_engine *engine, int64_t n)
     rect[0].n_rows = 1;
     rect[0].n_cols = n;
     float *bits = engine->head_x; /* work; every value is written by member 0 before it is read */
-    int64_t most = (int64_t)TTI_HEAD_ROWS * engine->arch->H;
+    int64_t most = (int64_t)TT_HEAD_ROWS * engine->arch->H;
     for (int64_t done = 0; done < n; done += most) {
         int64_t part = n - done < most ? n - done : most;
         rect[0].n_cols = part;
@@ -172,9 +172,9 @@ tt_status tti_output_run(tt_engine *engine, tt_output_fn *output, void *arg)
     const tti_schedule *schedule = &engine->schedule;
     bool is_first = engine->role->tp_id == 0;
     int64_t n = schedule->n_head_rows;
-    for (int64_t done = 0; done < n; done += TTI_HEAD_ROWS) {
+    for (int64_t done = 0; done < n; done += TT_HEAD_ROWS) {
         block_task task = {engine, schedule->head_row + done, done,
-                           n - done < TTI_HEAD_ROWS ? n - done : TTI_HEAD_ROWS};
+                           n - done < TT_HEAD_ROWS ? n - done : TT_HEAD_ROWS};
         bool is_drawn = tti_head_takes_best(engine, task.head, task.n);
         if (is_drawn) {
             TT_TRY(tti_head_best(engine, task.head, task.n, engine->head_token + done));
@@ -204,7 +204,7 @@ tt_status tti_output_collect(tt_engine *engine, tt_output_fn *output, void *arg)
         report block = {0, rank == 0, {{0, 0, 0, 0, 0, 0, 0}}};
         while (!block.last) {
             TT_TRY(tt_world_recv(engine->world, rank, TTI_RESULT_TAG, &block, sizeof(block)));
-            TT_CHECK(block.n >= 0 && block.n <= TTI_HEAD_ROWS, TT_ERR_PROTOCOL,
+            TT_CHECK(block.n >= 0 && block.n <= TT_HEAD_ROWS, TT_ERR_PROTOCOL,
                      "rank %d reported %d results", rank, block.n);
             for (int32_t i = 0; i < block.n; i++) {
                 const float *logits = NULL;

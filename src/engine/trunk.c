@@ -62,7 +62,7 @@ static void take_all(tt_engine *engine, tt_arena *arena)
 {
     int64_t T = engine->role->dp_id >= 0 ? engine->layout->max_rows_group : 1;
     int64_t n_threads = tt_stream_n_threads(engine->compute), V = engine->arch->V;
-    int64_t head_rows = engine->role->dp_id >= 0 ? TTI_HEAD_ROWS : 0;
+    int64_t head_rows = engine->role->dp_id >= 0 ? TT_HEAD_ROWS : 0;
     engine->x = tt_arena_take(arena, T * engine->arch->H, sizeof(float));
     engine->h = tt_arena_take(arena, T * engine->arch->H, sizeof(float));
     engine->y = tt_arena_take(arena, T * engine->arch->H, sizeof(float));
@@ -72,9 +72,9 @@ static void take_all(tt_engine *engine, tt_arena *arena)
     /* Rank 0 also receives logits here, one row at a time. */
     engine->logits = tt_arena_take(arena, (head_rows > 0 ? head_rows : 1) * V, sizeof(float));
     engine->head_token = tt_arena_take(arena, T, sizeof(int32_t));
-    engine->head_nll = tt_arena_take(arena, TTI_HEAD_ROWS, sizeof(double));
+    engine->head_nll = tt_arena_take(arena, TT_HEAD_ROWS, sizeof(double));
     engine->head_found = tt_arena_take(arena, head_rows ? n_threads : 0, tti_head_work_bytes());
-    engine->head_best = tt_arena_take(arena, engine->layout->tp * 2 * TTI_HEAD_ROWS, sizeof(float));
+    engine->head_best = tt_arena_take(arena, engine->layout->tp * 2 * TT_HEAD_ROWS, sizeof(float));
     engine->thread_status = tt_arena_take(arena, n_threads, sizeof(tt_status));
     engine->sample_work_bytes = tti_sampler_work_bytes(V);
     engine->sample_work =

@@ -5,11 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    MIN_JOB_ROWS = 512
-}; /* rows computed at once; enough to reuse each weight panel from
-    * cache */
-
 /* ---- weights ---- */
 
 static tt_status load_dense(tt_moe *moe, tt_load_params *load, int64_t layer)
@@ -291,28 +286,22 @@ static tt_status make_exchange(tt_moe *moe)
     return st;
 }
 
-static int64_t widest_columns(int64_t total, int n_parts)
-{
-    int64_t begin, end;
-    tt_layout_columns(total, n_parts, 0, &begin, &end);
-    return end - begin;
-}
-
 static tt_status make_gathers(tt_moe *moe, bool has_dense)
 {
     const tt_layout *layout = moe->layout;
     const tt_rank_role *role = moe->role;
     int n_tp = has_dense && role->dp_id >= 0 ? layout->tp : 0;
     const int *tp_member = n_tp ? layout->attention_rank + role->dp_id * layout->tp : NULL;
-    int64_t width = widest_columns(moe->arch->F_dense, layout->tp);
-    int64_t h_width = widest_columns(moe->H, layout->tp);
+    int64_t width = tt_layout_widest(moe->arch->F_dense, layout->tp);
+    int64_t h_width = tt_layout_widest(moe->H, layout->tp);
     width = width > h_width ? width : h_width;
     TT_TRY(tt_gather_create(moe->world, tp_member, n_tp, layout->max_rows_group * width,
                             &moe->tp_gather));
     int n_etp = role->group_id >= 0 && layout->etp > 1 ? layout->etp : 0;
     const int *etp_member = n_etp ? layout->expert_rank + role->group_id * layout->etp : NULL;
     return tt_gather_create(moe->world, etp_member, n_etp,
-                            moe->job_rows * widest_columns(moe->F, layout->etp), &moe->etp_gather);
+                            moe->job_rows * tt_layout_widest(moe->F, layout->etp),
+                            &moe->etp_gather);
 }
 
 /* ---- life ---- */
@@ -368,7 +357,7 @@ tt_status tt_moe_create(const tt_moe_params *params, tt_moe **moe_out)
         tt_layout_columns(moe->H, layout->etp, moe->role->etp_id, &moe->part.h_begin,
                           &moe->part.h_end);
     }
-    moe->job_rows = layout->max_rows_rank > MIN_JOB_ROWS ? layout->max_rows_rank : MIN_JOB_ROWS;
+    moe->job_rows = tt_layout_job_rows(layout);
     st = tt_world_agree(params->world,
                         tt_load_told(params->load, create_local(moe, params, has_moe, has_dense)));
     if (st == TT_OK && has_moe) {

@@ -1,8 +1,8 @@
 /* memory.c - what each rank will hold, in bytes, before anything is loaded.
  *
  * Weights and KV follow the loading rules of the engine term by term, so they are exact. Exchange
- * and work space are upper estimates: every message buffer at its largest size, every row of a
- * full step. MTP layers are not counted: they are not loaded. */
+ * and work space (buffers.c) are upper estimates. MTP layers are not counted: they are not
+ * loaded. */
 #include "tutti/plan.h"
 #include <stdlib.h>
 #include "plan_internal.h"
@@ -425,174 +425,6 @@ uint64_t tti_plan_context_bytes(const tt_arch *arch, const tt_layout *layout, in
                         tti_plan_mul(READ_AND_WRITTEN, sequence_state_bytes(arch, layout, rank)));
 }
 
-/* Buffers of all exchange handles, at most. A source's window holds its rows, the entries of its
- * choices and the results that come back. For other nodes it also fills messages: a row goes into
- * at most as many of them as it has choices. A rank that takes in messages has room for one and for
- * its results at full size for each of their sources. Whatever stands alone starts at a line. */
-static uint64_t exchange_bytes(const view *v)
-{
-    enum {
-        ENTRY_BYTES = 32,  /* of one choice at one of the ranks that serve it: who, where, weight */
-        PEER_BYTES = 4096, /* headers and states of one peer, with room for an error's text */
-        OWNER_BYTES = 128  /* what a message says of one owner, and its line beside the message */
-    };
-    const tt_layout *layout = v->layout;
-    const tt_arch *a = v->arch;
-    const int here = v->role->node, n_owners = layout->n_groups * layout->etp,
-              n_sources = layout->dp * layout->tp;
-    int64_t n_lanes = 0, n_intakes = 0, n_mates = 0;
-    for (int i = 0; i < n_owners; i++) {
-        n_mates += layout->role[layout->expert_rank[i]].node == here;
-    }
-    for (int i = 0; i < n_sources; i++) {
-        n_intakes += layout->role[layout->attention_rank[i]].node != here;
-    }
-    if (n_owners == 0) {
-        return 0;
-    }
-    n_lanes = n_owners - n_mates;
-    if (layout->route == TT_ROUTE_NODE) { /* each other node's sources are dealt out to the
-                                           * owners of this one */
-        const int64_t far_nodes = layout->n_nodes - 1;
-        n_lanes = n_lanes < far_nodes ? n_lanes : far_nodes;
-        n_intakes = n_mates > 0 ? (n_intakes + far_nodes * (n_mates - 1)) / n_mates : n_intakes;
-    }
-    int64_t n_entries = a->K * layout->etp; /* of one row */
-    uint64_t out = tti_plan_add(tt_wire_row_bytes(layout->wire, a->H), TT_CACHE_LINE);
-    uint64_t entries = tti_plan_area(n_entries, ENTRY_BYTES);
-    uint64_t back = tti_plan_area(a->K, (int64_t)tt_wire_row_bytes(layout->wire_back, a->H));
-    back = tti_plan_add(back, tti_plan_area(n_entries, TT_CACHE_LINE));
-    uint64_t window = tti_plan_add(tti_plan_add(out, entries), back); /* of one row, as the rest */
-    uint64_t row_bytes = 0;
-    uint64_t peer_bytes = 0;
-    if (v->role->dp_id >= 0) {
-        int64_t copies = n_entries < n_lanes ? n_entries : n_lanes;
-        row_bytes = tti_plan_add(window, tti_plan_mul(out, (uint64_t)copies));
-        row_bytes = tti_plan_add(row_bytes, n_lanes > 0 ? entries : 0);
-        if (layout->combine == TT_COMBINE_REDUCED) { /* a row of sums for each message that a
-                                                      * token goes out with */
-            row_bytes = tti_plan_add(
-                row_bytes, tti_plan_area(n_entries < n_owners ? n_entries : n_owners,
-                                         (int64_t)tt_wire_row_bytes(layout->wire_back, a->H)));
-        }
-        peer_bytes = tti_plan_area(1 + n_owners + n_lanes, PEER_BYTES);
-    }
-    if (v->role->group_id >= 0) {
-        uint64_t intake = window;
-        if (layout->combine == TT_COMBINE_REDUCED) { /* results before they are summed, in f32 */
-            intake = tti_plan_add(intake, tti_plan_mul(tti_plan_area(a->K, a->H), sizeof(float)));
-        }
-        row_bytes = tti_plan_add(row_bytes, tti_plan_mul(intake, (uint64_t)n_intakes));
-        peer_bytes = tti_plan_add(peer_bytes, tti_plan_area(n_intakes, PEER_BYTES));
-        peer_bytes =
-            tti_plan_add(peer_bytes, tti_plan_mul(tti_plan_area(n_intakes, n_owners), OWNER_BYTES));
-    }
-    uint64_t chunk_bytes =
-        tti_plan_add(tti_plan_mul(row_bytes, (uint64_t)tt_layout_chunk_rows(layout)), peer_bytes);
-    return tti_plan_mul(tti_plan_mul(chunk_bytes, (uint64_t)tt_layout_n_chunks(layout)),
-                        (uint64_t)layout->n_handles);
-}
-
-/* What a process holds beside all that: MPI, the program, thread stacks. Guessed. */
-static const uint64_t process_bytes = UINT64_C(64) << 20;
-
-enum {
-    HEAD_ROWS = 32,      /* rows of logits that are held at once */
-    JOB_ROWS = 512,      /* least rows of the expert buffers */
-    SAMPLERS = 16,       /* threads that sample, each with 2 V ids; more are rare */
-    WORK_THREADS = 16,   /* likewise, that attend */
-    ATTEND_QUERIES = 32, /* of each of those */
-    GATHER_REGIONS = 2,  /* of each gather's window */
-    GROUP_FLOATS = 16    /* of what is known of a group of rows for one expert, in each of the
-                          * lists of such */
-};
-
-/* Inputs of products as `act` has them: attention's, dense and shared FFN's, the head's; gathered
- * rows and activations of experts. */
-static uint64_t rounded_bytes(const view *v)
-{
-    const tt_layout *layout = v->layout;
-    const tt_arch *a = v->arch;
-    uint64_t bytes = 0;
-    if (v->role->dp_id >= 0) {
-        int64_t heads = a->Nq * (a->attention == TT_ATTENTION_MLA ? a->v_dim : a->D),
-                delta = a->delta.Nv * a->delta.Dv;
-        int64_t widest = heads > a->H ? heads : a->H;
-        widest = a->q_rank > widest ? a->q_rank : delta > widest ? delta : widest;
-        bytes = tt_rows_bytes(layout->act, layout->max_rows_group, widest);
-        bytes = tti_plan_add(bytes, tt_rows_bytes(layout->act, layout->max_rows_group,
-                                                  a->F_dense > a->H ? a->F_dense : a->H));
-        uint64_t shared =
-            tti_plan_add(tt_rows_bytes(layout->act, layout->max_rows_rank, a->H),
-                         tt_rows_bytes(layout->act, layout->max_rows_rank, a->F_shared));
-        bytes = tti_plan_add(bytes, tti_plan_mul(shared, (uint64_t)layout->n_handles));
-        bytes = tti_plan_add(bytes, tt_rows_bytes(layout->act, HEAD_ROWS, a->H));
-    }
-    if (v->role->group_id >= 0) {
-        int64_t rows = layout->max_rows_rank > JOB_ROWS ? layout->max_rows_rank : JOB_ROWS;
-        bytes = tti_plan_add(bytes, tt_rows_bytes(layout->act, rows, a->H > a->F ? a->H : a->F));
-    }
-    return bytes;
-}
-
-/* Step work space, at most: f32 rows of a full step times the widths that live at once. */
-static uint64_t work_bytes(const view *v)
-{
-    const tt_layout *layout = v->layout;
-    const tt_arch *a = v->arch;
-    bool mla = a->attention == TT_ATTENTION_MLA;
-    uint64_t floats = 0;
-    if (v->role->dp_id >= 0) {
-        /* x, its norm, attention and FFN output; q, keys and values; MLA: q and outputs in the
-         * latent space; gathered heads; dense FFN. */
-        int64_t q_width = a->Nq * (mla ? a->nope_dim + 2 * a->rope_dim + 2 * a->kv_rank : a->D);
-        int64_t kv_width = mla ? a->q_rank + a->kv_rank + a->rope_dim : 2 * a->Nkv * a->D;
-        int64_t heads_width = a->Nq * (mla ? a->v_dim : a->D);
-        int64_t delta_width =
-            a->delta.Nk > 0 ? 2 * (2 * a->delta.Nk * a->delta.Dk + a->delta.Nv * a->delta.Dv) +
-                                  2 * a->delta.Nv * a->delta.Dv + 2 * a->delta.Nv
-                            : 0; /* before and after the convolution, z and
-                                  * heads, gates */
-        q_width += a->attention_gate ? a->Nq * a->D : 0;
-        int64_t width =
-            4 * a->H + q_width + kv_width + heads_width + delta_width + 2 * a->F_dense + a->E;
-        floats = tti_plan_area(layout->max_rows_group, width);
-        floats =
-            tti_plan_add(floats, tti_plan_area((int64_t)layout->n_handles * layout->max_rows_rank,
-                                               2 * a->F_shared + a->H + 1));
-        floats = tti_plan_add(floats, tti_plan_area(HEAD_ROWS, a->V + a->H));
-        floats = tti_plan_add(floats, tti_plan_area(2 * SAMPLERS, a->V));
-        /* Of attention: each thread's queries, keys, values and outputs; parts of blocks; states of
-         * merges. */
-        int64_t n_heads = v->role->head_end - v->role->head_begin;
-        uint64_t thread_floats = ttk_attend_work_floats(
-            ATTEND_QUERIES, mla ? a->kv_rank + a->rope_dim : a->D, mla ? a->kv_rank : a->D);
-        floats = tti_plan_add(floats, tti_plan_mul(thread_floats, WORK_THREADS));
-        floats =
-            tti_plan_add(floats, tti_plan_area(tt_plan_attend_parts_floats(a, layout, v->role), 1));
-        floats = tti_plan_add(floats, tti_plan_area(layout->max_rows_group, 2 * n_heads));
-        /* Rotary tables and query scales. */
-        floats = tti_plan_add(floats, tti_plan_area(layout->context, a->rope.dim + 1));
-        if (layout->tp > 1) { /* windows of attention's, the dense FFN's and the trunk's gathers */
-            int64_t widest = heads_width > a->F_dense ? heads_width : a->F_dense;
-            widest = (widest > a->H ? widest : a->H) / layout->tp + TTK_PANEL;
-            floats = tti_plan_add(
-                floats, tti_plan_area(3 * GATHER_REGIONS * layout->max_rows_group, widest));
-        }
-    }
-    if (v->role->group_id >= 0) {
-        /* Rows in, gate, up, rows out. */
-        int64_t rows = layout->max_rows_rank > JOB_ROWS ? layout->max_rows_rank : JOB_ROWS;
-        floats = tti_plan_add(floats, tti_plan_area(rows, 2 * a->H + 2 * a->F));
-        const int64_t n_groups =
-            tt_layout_max_groups(a, layout, (a->E + layout->n_groups - 1) / layout->n_groups);
-        floats =
-            tti_plan_add(floats, tti_plan_area(n_groups, 1 + 2 * layout->n_handles) * GROUP_FLOATS);
-    }
-    return tti_plan_add(tti_plan_add(tti_plan_mul(floats, sizeof(float)), rounded_bytes(v)),
-                        process_bytes);
-}
-
 tt_status tt_plan_memory(const tt_model *model, const tt_layout *layout, int rank,
                          tt_rank_memory *memory_out)
 {
@@ -608,8 +440,8 @@ tt_status tt_plan_memory(const tt_model *model, const tt_layout *layout, int ran
     m.kv_bytes = tti_plan_mul(tti_plan_area(layout->kv_pages, TTI_PLAN_PAGE_TOKENS),
                               tt_plan_kv_bytes_per_token(v.arch, layout, rank));
     m.kv_bytes = tti_plan_add(m.kv_bytes, tt_plan_state_bytes(v.arch, layout, rank));
-    m.exchange_bytes = exchange_bytes(&v);
-    m.work_bytes = work_bytes(&v);
+    m.exchange_bytes = tti_plan_exchange_bytes(v.arch, layout, rank);
+    m.work_bytes = tti_plan_work_bytes(v.arch, layout, rank);
     if (layout->replicate == TT_REPLICATE_NODE) {
         TT_TRY(tti_plan_borrowed_bytes(model, layout, rank, &m.borrowed_bytes));
     }

@@ -17,6 +17,14 @@ void tt_layout_columns(int64_t total, int n_parts, int part, int64_t *begin_out,
     *end_out = end < n_panels ? end * TTK_PANEL : total;
 }
 
+int64_t tt_layout_widest(int64_t total, int n_parts)
+{
+    int64_t begin = 0;
+    int64_t end = 0;
+    tt_layout_columns(total, n_parts, 0, &begin, &end);
+    return end - begin;
+}
+
 void tt_layout_deal(int64_t T, int tp, int tp_id, int64_t *begin_out, int64_t *end_out)
 {
     tt_split(T, tp, tp_id, begin_out, end_out);

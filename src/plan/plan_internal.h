@@ -35,6 +35,11 @@ uint64_t tti_plan_dense_bytes(const tt_model *model, const tt_layout *layout, in
 /* Bytes of a rank's part of its group's experts over all MoE layers; 0 without an expert role. */
 uint64_t tti_plan_expert_bytes(const tt_model *model, const tt_layout *layout, int rank);
 
+/* At most: the buffers of all exchange handles, of both roles; and what each room works in, with
+ * what a process takes beside all that. */
+uint64_t tti_plan_exchange_bytes(const tt_arch *arch, const tt_layout *layout, int rank);
+uint64_t tti_plan_work_bytes(const tt_arch *arch, const tt_layout *layout, int rank);
+
 /* Bytes that one sequence's decode step reads of its keys and values at a context, of windows and
  * chunks only what is visible, and moves of its states. */
 uint64_t tti_plan_context_bytes(const tt_arch *arch, const tt_layout *layout, int rank,
