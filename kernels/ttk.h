@@ -400,41 +400,46 @@ typedef void ttk_topk_f32_fn(int32_t *idx, const float *c, int64_t n, int64_t k)
 /* Index of the largest, ties to the smaller index; NaN is never chosen; -1 if n = 0 or all NaN. */
 typedef int64_t ttk_argmax_f32_fn(const float *c, int64_t n);
 
-/* ---- the table ---- */
+/* ---- the table ----
+ * The list of all operations: an op is named here, once, and has the function type ttk_<op>_fn. The
+ * numbers of the ops, the table, and what must have an entry for each op (a ref version, a checker,
+ * a benchmark) are made from it. */
+#define TTK_OPS(X)                                                                                 \
+    X(pack)                                                                                        \
+    X(pack_quant)                                                                                  \
+    X(unpack)                                                                                      \
+    X(quantize)                                                                                    \
+    X(gemm_f32)                                                                                    \
+    X(gemm_bf16)                                                                                   \
+    X(gemm_bf16_pairs)                                                                             \
+    X(gemm_quant)                                                                                  \
+    X(act8)                                                                                        \
+    X(gemm_act8)                                                                                   \
+    X(row8)                                                                                        \
+    X(row8_f32)                                                                                    \
+    X(row8_act8)                                                                                   \
+    X(rmsnorm_f32)                                                                                 \
+    X(layernorm_f32)                                                                               \
+    X(rope_f32)                                                                                    \
+    X(silu_mul_f32)                                                                                \
+    X(clamped_mul_f32)                                                                             \
+    X(add_f32)                                                                                     \
+    X(axpy_f32)                                                                                    \
+    X(f32_to_bf16)                                                                                 \
+    X(bf16_to_f32)                                                                                 \
+    X(sigmoid_f32)                                                                                 \
+    X(softmax_f32)                                                                                 \
+    X(attend)                                                                                      \
+    X(attend_merge)                                                                                \
+    X(conv_silu_f32)                                                                               \
+    X(delta)                                                                                       \
+    X(topk_f32)                                                                                    \
+    X(argmax_f32)
+
 typedef void ttk_any_fn(void);
-typedef enum ttk_op {
-    TTK_OP_pack,
-    TTK_OP_pack_quant,
-    TTK_OP_unpack,
-    TTK_OP_quantize,
-    TTK_OP_gemm_f32,
-    TTK_OP_gemm_bf16,
-    TTK_OP_gemm_bf16_pairs,
-    TTK_OP_gemm_quant,
-    TTK_OP_act8,
-    TTK_OP_gemm_act8,
-    TTK_OP_row8,
-    TTK_OP_row8_f32,
-    TTK_OP_row8_act8,
-    TTK_OP_rmsnorm_f32,
-    TTK_OP_layernorm_f32,
-    TTK_OP_rope_f32,
-    TTK_OP_silu_mul_f32,
-    TTK_OP_clamped_mul_f32,
-    TTK_OP_add_f32,
-    TTK_OP_axpy_f32,
-    TTK_OP_f32_to_bf16,
-    TTK_OP_bf16_to_f32,
-    TTK_OP_sigmoid_f32,
-    TTK_OP_softmax_f32,
-    TTK_OP_attend,
-    TTK_OP_attend_merge,
-    TTK_OP_conv_silu_f32,
-    TTK_OP_delta,
-    TTK_OP_topk_f32,
-    TTK_OP_argmax_f32,
-    TTK_OP_COUNT
-} ttk_op;
+#define TTK_OP_NUMBER(op) TTK_OP_##op,
+typedef enum ttk_op { TTK_OPS(TTK_OP_NUMBER) TTK_OP_COUNT } ttk_op;
+#undef TTK_OP_NUMBER
 
 /* One version of one op. */
 typedef struct ttk_row {
@@ -446,40 +451,16 @@ typedef struct ttk_row {
 /* All compiled versions, ref rows first; for tests and benchmarks that walk the table. */
 TTK_API const ttk_row *ttk_rows(size_t *n_rows_out);
 
-/* The chosen version of each op; valid after ttk_init. */
+/* The chosen version of each op, ttk_<op>_fn *<op>; valid after ttk_init. In the set amx-bf16,
+ * gemm_bf16 is gemm_bf16_pairs. */
+#define TTK_OP_FIELD(op) ttk_##op##_fn *op;
 typedef struct ttk_table {
-    ttk_pack_fn *pack;
-    ttk_pack_quant_fn *pack_quant;
-    ttk_unpack_fn *unpack;
-    ttk_quantize_fn *quantize;
-    ttk_gemm_f32_fn *gemm_f32;
-    ttk_gemm_bf16_fn *gemm_bf16; /* in the set amx-bf16: gemm_bf16_pairs */
-    ttk_gemm_bf16_pairs_fn *gemm_bf16_pairs;
-    ttk_gemm_quant_fn *gemm_quant;
-    ttk_act8_fn *act8;
-    ttk_gemm_act8_fn *gemm_act8;
-    ttk_row8_fn *row8;
-    ttk_row8_f32_fn *row8_f32;
-    ttk_row8_act8_fn *row8_act8;
-    ttk_rmsnorm_f32_fn *rmsnorm_f32;
-    ttk_layernorm_f32_fn *layernorm_f32;
-    ttk_rope_f32_fn *rope_f32;
-    ttk_silu_mul_f32_fn *silu_mul_f32;
-    ttk_clamped_mul_f32_fn *clamped_mul_f32;
-    ttk_add_f32_fn *add_f32;
-    ttk_axpy_f32_fn *axpy_f32;
-    ttk_f32_to_bf16_fn *f32_to_bf16;
-    ttk_bf16_to_f32_fn *bf16_to_f32;
-    ttk_sigmoid_f32_fn *sigmoid_f32;
-    ttk_softmax_f32_fn *softmax_f32;
-    ttk_attend_fn *attend;
-    ttk_attend_merge_fn *attend_merge;
-    ttk_conv_silu_f32_fn *conv_silu_f32;
-    ttk_delta_fn *delta;
-    ttk_topk_f32_fn *topk_f32;
-    ttk_argmax_f32_fn *argmax_f32;
-    const char *isa; /* "ref", "avx2", "avx512", "amx": the best ISA in use */
+    TTK_OPS(TTK_OP_FIELD)
+    /* "ref", "avx2", "avx512", "amx": the best instruction set that some version needs which the CPU
+     * can run. Others need less, a set need not use that one, and VNNI counts as avx512. */
+    const char *isa;
 } ttk_table;
+#undef TTK_OP_FIELD
 TTK_API extern ttk_table ttk;
 
 /* Fills ttk for the set fma: starts from ref and overlays every row whose needs are in cpu_flags,

@@ -1,40 +1,78 @@
-/* ttk_versions.h - every compiled version of every op, declared through the function type that is
+/* ttk_versions.h - the lists of versions of ops, each declared through the function type that is
  * its contract; and how the versions of attend share out their work buffer. Private to kernels/. */
 #ifndef TUTTI_TTK_VERSIONS_H
 #define TUTTI_TTK_VERSIONS_H
 #include "ttk.h"
 
-ttk_pack_fn ttk_pack_ref, ttk_pack_avx2;
-ttk_pack_quant_fn ttk_pack_quant_ref, ttk_pack_quant_avx2;
-ttk_unpack_fn ttk_unpack_ref;
-ttk_quantize_fn ttk_quantize_ref, ttk_quantize_avx2;
-ttk_gemm_f32_fn ttk_gemm_f32_ref, ttk_gemm_f32_avx2, ttk_gemm_f32_avx512;
-ttk_gemm_bf16_fn ttk_gemm_bf16_ref, ttk_gemm_bf16_avx2, ttk_gemm_bf16_avx512;
-ttk_gemm_bf16_pairs_fn ttk_gemm_bf16_pairs_ref, ttk_gemm_bf16_pairs_amx;
-ttk_gemm_quant_fn ttk_gemm_quant_ref, ttk_gemm_quant_avx2, ttk_gemm_quant_avx512;
-ttk_act8_fn ttk_act8_ref, ttk_act8_avx2;
-ttk_row8_fn ttk_row8_ref, ttk_row8_avx2;
-ttk_row8_f32_fn ttk_row8_f32_ref, ttk_row8_f32_avx2;
-ttk_row8_act8_fn ttk_row8_act8_ref, ttk_row8_act8_avx2;
-ttk_gemm_act8_fn ttk_gemm_act8_ref, ttk_gemm_act8_avx2, ttk_gemm_act8_vnni, ttk_gemm_act8_amx;
-ttk_rmsnorm_f32_fn ttk_rmsnorm_f32_ref, ttk_rmsnorm_f32_avx2, ttk_rmsnorm_f32_avx512;
-ttk_layernorm_f32_fn ttk_layernorm_f32_ref, ttk_layernorm_f32_avx2, ttk_layernorm_f32_avx512;
-ttk_rope_f32_fn ttk_rope_f32_ref, ttk_rope_f32_avx2, ttk_rope_f32_avx512;
-ttk_silu_mul_f32_fn ttk_silu_mul_f32_ref, ttk_silu_mul_f32_avx2, ttk_silu_mul_f32_avx512;
-ttk_clamped_mul_f32_fn ttk_clamped_mul_f32_ref, ttk_clamped_mul_f32_avx2,
-    ttk_clamped_mul_f32_avx512;
-ttk_add_f32_fn ttk_add_f32_ref, ttk_add_f32_avx2, ttk_add_f32_avx512;
-ttk_axpy_f32_fn ttk_axpy_f32_ref, ttk_axpy_f32_avx2, ttk_axpy_f32_avx512;
-ttk_f32_to_bf16_fn ttk_f32_to_bf16_ref, ttk_f32_to_bf16_avx2, ttk_f32_to_bf16_avx512;
-ttk_bf16_to_f32_fn ttk_bf16_to_f32_ref, ttk_bf16_to_f32_avx2, ttk_bf16_to_f32_avx512;
-ttk_sigmoid_f32_fn ttk_sigmoid_f32_ref, ttk_sigmoid_f32_avx2, ttk_sigmoid_f32_avx512;
-ttk_softmax_f32_fn ttk_softmax_f32_ref, ttk_softmax_f32_avx2, ttk_softmax_f32_avx512;
-ttk_attend_fn ttk_attend_ref, ttk_attend_avx2, ttk_attend_avx512;
-ttk_attend_merge_fn ttk_attend_merge_ref, ttk_attend_merge_avx2, ttk_attend_merge_avx512;
-ttk_conv_silu_f32_fn ttk_conv_silu_f32_ref, ttk_conv_silu_f32_avx2, ttk_conv_silu_f32_avx512;
-ttk_delta_fn ttk_delta_ref, ttk_delta_avx2, ttk_delta_avx512;
-ttk_topk_f32_fn ttk_topk_f32_ref;
-ttk_argmax_f32_fn ttk_argmax_f32_ref, ttk_argmax_f32_avx2, ttk_argmax_f32_avx512;
+/* The ops that have a version for an instruction set, ttk_<op>_<isa>; ref has all of TTK_OPS.
+ * Where several are met the later list wins. */
+#define TTK_VERSIONS_AVX2(X)                                                                       \
+    X(pack)                                                                                        \
+    X(pack_quant)                                                                                  \
+    X(quantize)                                                                                    \
+    X(gemm_f32)                                                                                    \
+    X(gemm_bf16)                                                                                   \
+    X(gemm_quant)                                                                                  \
+    X(act8)                                                                                        \
+    X(gemm_act8)                                                                                   \
+    X(row8)                                                                                        \
+    X(row8_f32)                                                                                    \
+    X(row8_act8)                                                                                   \
+    X(rmsnorm_f32)                                                                                 \
+    X(layernorm_f32)                                                                               \
+    X(rope_f32)                                                                                    \
+    X(silu_mul_f32)                                                                                \
+    X(clamped_mul_f32)                                                                             \
+    X(add_f32)                                                                                     \
+    X(axpy_f32)                                                                                    \
+    X(f32_to_bf16)                                                                                 \
+    X(bf16_to_f32)                                                                                 \
+    X(sigmoid_f32)                                                                                 \
+    X(softmax_f32)                                                                                 \
+    X(attend)                                                                                      \
+    X(attend_merge)                                                                                \
+    X(conv_silu_f32)                                                                               \
+    X(delta)                                                                                       \
+    X(argmax_f32)
+
+#define TTK_VERSIONS_AVX512(X)                                                                     \
+    X(gemm_f32)                                                                                    \
+    X(gemm_bf16)                                                                                   \
+    X(gemm_quant)                                                                                  \
+    X(rmsnorm_f32)                                                                                 \
+    X(layernorm_f32)                                                                               \
+    X(rope_f32)                                                                                    \
+    X(silu_mul_f32)                                                                                \
+    X(clamped_mul_f32)                                                                             \
+    X(add_f32)                                                                                     \
+    X(axpy_f32)                                                                                    \
+    X(f32_to_bf16)                                                                                 \
+    X(bf16_to_f32)                                                                                 \
+    X(sigmoid_f32)                                                                                 \
+    X(softmax_f32)                                                                                 \
+    X(attend)                                                                                      \
+    X(attend_merge)                                                                                \
+    X(conv_silu_f32)                                                                               \
+    X(delta)                                                                                       \
+    X(argmax_f32)
+
+#define TTK_VERSIONS_VNNI(X) X(gemm_act8)
+
+/* With the flags that a version needs more: gemm_act8 hands few rows to the version for VNNI. */
+#define TTK_VERSIONS_AMX(X)                                                                        \
+    X(gemm_bf16_pairs, 0)                                                                          \
+    X(gemm_act8, TTK_CPU_AVX512_VNNI)
+
+#define TTK_DECLARE_REF(op) ttk_##op##_fn ttk_##op##_ref;
+#define TTK_DECLARE_AVX2(op) ttk_##op##_fn ttk_##op##_avx2;
+#define TTK_DECLARE_AVX512(op) ttk_##op##_fn ttk_##op##_avx512;
+#define TTK_DECLARE_VNNI(op) ttk_##op##_fn ttk_##op##_vnni;
+#define TTK_DECLARE_AMX(op, more) ttk_##op##_fn ttk_##op##_amx;
+TTK_OPS(TTK_DECLARE_REF)
+TTK_VERSIONS_AVX2(TTK_DECLARE_AVX2)
+TTK_VERSIONS_AVX512(TTK_DECLARE_AVX512)
+TTK_VERSIONS_VNNI(TTK_DECLARE_VNNI)
+TTK_VERSIONS_AMX(TTK_DECLARE_AMX)
 
 /* ---- the work buffer of attend; every part starts on a multiple of TTK_WORK_ALIGN floats ----
  * Copies of the queries and of a few keys and values lie there as f32, made once for all that use

@@ -55,14 +55,9 @@ bool same_value(float a, float b); /* equal bits, or both NaN */
 /* |got - want| <= bound, both NaN, or the same infinity; for ref against double precision. */
 bool close_to(float got, double want, double bound, const char *what, int64_t i);
 
-/* ---- checkers: one per op; fn is the version under test, which may be ref itself ---- */
+/* ---- checkers: check_<op> of each op; fn is the version under test, which may be ref itself ---- */
 typedef bool check_fn(ttk_any_fn *fn, ttk_any_fn *ref, rng *r);
-check_fn check_pack, check_pack_quant, check_unpack, check_gemm_f32, check_gemm_bf16,
-    check_gemm_bf16_pairs, check_gemm_quant, check_quantize, check_act8, check_gemm_act8,
-    check_row8, check_row8_f32, check_row8_act8;
-check_fn check_rmsnorm, check_rope, check_silu_mul, check_clamped_mul, check_add, check_axpy,
-    check_f32_to_bf16, check_bf16_to_f32;
-check_fn check_layernorm, check_conv_silu, check_delta;
-check_fn check_sigmoid, check_softmax, check_attend, check_attend_merge, check_topk, check_argmax;
+#define DECLARE_CHECKER(op) check_fn check_##op;
+TTK_OPS(DECLARE_CHECKER)
 
 #endif

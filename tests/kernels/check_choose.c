@@ -29,7 +29,7 @@ static void fill_tied(rng *r, float *c, int64_t n)
     }
 }
 
-bool check_topk(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
+bool check_topk_f32(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
 {
     (void)ref; /* the definition below decides alone */
     int64_t n = rng_size(r, MAX_LENGTH);
@@ -56,7 +56,7 @@ bool check_topk(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
     return ok;
 }
 
-bool check_argmax(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
+bool check_argmax_f32(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
 {
     int64_t n = rng_below(r, 8) == 0 ? rng_below(r, MAX_LONG) : rng_size(r, MAX_LENGTH);
     buffer c = buffer_new((size_t)n, sizeof(float));

@@ -268,39 +268,10 @@ bool close_to(float got, double want, double bound, const char *what, int64_t i)
 }
 
 /* ---- the walk ---- */
-static check_fn *const checkers[TTK_OP_COUNT] = {
-    [TTK_OP_pack] = check_pack,
-    [TTK_OP_pack_quant] = check_pack_quant,
-    [TTK_OP_unpack] = check_unpack,
-    [TTK_OP_quantize] = check_quantize,
-    [TTK_OP_gemm_f32] = check_gemm_f32,
-    [TTK_OP_gemm_bf16] = check_gemm_bf16,
-    [TTK_OP_gemm_bf16_pairs] = check_gemm_bf16_pairs,
-    [TTK_OP_gemm_quant] = check_gemm_quant,
-    [TTK_OP_act8] = check_act8,
-    [TTK_OP_row8] = check_row8,
-    [TTK_OP_row8_f32] = check_row8_f32,
-    [TTK_OP_row8_act8] = check_row8_act8,
-    [TTK_OP_gemm_act8] = check_gemm_act8,
-    [TTK_OP_rmsnorm_f32] = check_rmsnorm,
-    [TTK_OP_layernorm_f32] = check_layernorm,
-    [TTK_OP_rope_f32] = check_rope,
-    [TTK_OP_silu_mul_f32] = check_silu_mul,
-    [TTK_OP_clamped_mul_f32] = check_clamped_mul,
-    [TTK_OP_add_f32] = check_add,
-    [TTK_OP_axpy_f32] = check_axpy,
-    [TTK_OP_f32_to_bf16] = check_f32_to_bf16,
-    [TTK_OP_bf16_to_f32] = check_bf16_to_f32,
-    [TTK_OP_sigmoid_f32] = check_sigmoid,
-    [TTK_OP_softmax_f32] = check_softmax,
-    [TTK_OP_attend] = check_attend,
-    [TTK_OP_attend_merge] = check_attend_merge,
-    [TTK_OP_conv_silu_f32] = check_conv_silu,
-    [TTK_OP_delta] = check_delta,
-    [TTK_OP_topk_f32] = check_topk,
-    [TTK_OP_argmax_f32] = check_argmax,
-};
+#define CHECKER(op) check_##op,
+static check_fn *const checkers[TTK_OP_COUNT] = {TTK_OPS(CHECKER)};
 
+#define IN_TABLE(op) (ttk_any_fn *)ttk.op,
 /* The row that stands behind op in a table made for these flags is the last whose needs are met. */
 static bool table_prefers_later_rows(const ttk_row *rows, size_t n_rows, unsigned flags)
 {
@@ -311,38 +282,7 @@ static bool table_prefers_later_rows(const ttk_row *rows, size_t n_rows, unsigne
         }
     }
     ttk_init(flags);
-    ttk_any_fn *const got[TTK_OP_COUNT] = {
-        [TTK_OP_pack] = (ttk_any_fn *)ttk.pack,
-        [TTK_OP_pack_quant] = (ttk_any_fn *)ttk.pack_quant,
-        [TTK_OP_unpack] = (ttk_any_fn *)ttk.unpack,
-        [TTK_OP_quantize] = (ttk_any_fn *)ttk.quantize,
-        [TTK_OP_gemm_f32] = (ttk_any_fn *)ttk.gemm_f32,
-        [TTK_OP_gemm_bf16] = (ttk_any_fn *)ttk.gemm_bf16,
-        [TTK_OP_gemm_bf16_pairs] = (ttk_any_fn *)ttk.gemm_bf16_pairs,
-        [TTK_OP_gemm_quant] = (ttk_any_fn *)ttk.gemm_quant,
-        [TTK_OP_act8] = (ttk_any_fn *)ttk.act8,
-        [TTK_OP_gemm_act8] = (ttk_any_fn *)ttk.gemm_act8,
-        [TTK_OP_row8] = (ttk_any_fn *)ttk.row8,
-        [TTK_OP_row8_f32] = (ttk_any_fn *)ttk.row8_f32,
-        [TTK_OP_row8_act8] = (ttk_any_fn *)ttk.row8_act8,
-        [TTK_OP_rmsnorm_f32] = (ttk_any_fn *)ttk.rmsnorm_f32,
-        [TTK_OP_layernorm_f32] = (ttk_any_fn *)ttk.layernorm_f32,
-        [TTK_OP_rope_f32] = (ttk_any_fn *)ttk.rope_f32,
-        [TTK_OP_silu_mul_f32] = (ttk_any_fn *)ttk.silu_mul_f32,
-        [TTK_OP_clamped_mul_f32] = (ttk_any_fn *)ttk.clamped_mul_f32,
-        [TTK_OP_add_f32] = (ttk_any_fn *)ttk.add_f32,
-        [TTK_OP_axpy_f32] = (ttk_any_fn *)ttk.axpy_f32,
-        [TTK_OP_f32_to_bf16] = (ttk_any_fn *)ttk.f32_to_bf16,
-        [TTK_OP_bf16_to_f32] = (ttk_any_fn *)ttk.bf16_to_f32,
-        [TTK_OP_sigmoid_f32] = (ttk_any_fn *)ttk.sigmoid_f32,
-        [TTK_OP_softmax_f32] = (ttk_any_fn *)ttk.softmax_f32,
-        [TTK_OP_attend] = (ttk_any_fn *)ttk.attend,
-        [TTK_OP_attend_merge] = (ttk_any_fn *)ttk.attend_merge,
-        [TTK_OP_conv_silu_f32] = (ttk_any_fn *)ttk.conv_silu_f32,
-        [TTK_OP_delta] = (ttk_any_fn *)ttk.delta,
-        [TTK_OP_topk_f32] = (ttk_any_fn *)ttk.topk_f32,
-        [TTK_OP_argmax_f32] = (ttk_any_fn *)ttk.argmax_f32,
-    };
+    ttk_any_fn *const got[TTK_OP_COUNT] = {TTK_OPS(IN_TABLE)};
     for (int op = 0; op < TTK_OP_COUNT; op++) {
         if (!got[op] || got[op] != want[op]) {
             return fault("op %d: flags %x choose the wrong version", op, flags);
@@ -354,12 +294,6 @@ static bool table_prefers_later_rows(const ttk_row *rows, size_t n_rows, unsigne
 static bool check_row(const ttk_row *row, const ttk_row *ref, uint64_t seed, int rounds)
 {
     n_faults = 0;
-    if (!checkers[row->op]) {
-        return fault("op %d has no checker", row->op);
-    }
-    if (!ref) {
-        return fault("op %d has no ref version", row->op);
-    }
     bool ok = true;
     for (int round = 0; round < rounds; round++) {
         rng r = {seed + (uint64_t)round * 0x100000001b3u};

@@ -51,7 +51,7 @@ static bool layernorm_is_right(const float *y, const float *x, const float *g, c
     return true;
 }
 
-bool check_layernorm(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
+bool check_layernorm_f32(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
 {
     values kind = (values)rng_below(r, VALUES_COUNT);
     int64_t T = rng_below(r, MAX_T), H = rng_size(r, MAX_WIDTH);
@@ -89,7 +89,7 @@ bool check_layernorm(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
 
 /* ---- convolution ---- */
 
-bool check_conv_silu(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
+bool check_conv_silu_f32(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
 {
     values kind = (values)rng_below(r, VALUES_COUNT);
     int64_t n = rng_size(r, MAX_WIDTH), n_taps = rng_below(r, MAX_TAPS), ldw = n + rng_below(r, 3);

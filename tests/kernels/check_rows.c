@@ -20,7 +20,7 @@ static buffer filled(rng *r, size_t n, values kind)
     return b;
 }
 
-bool check_rmsnorm(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
+bool check_rmsnorm_f32(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
 {
     ttk_rmsnorm_f32_fn *run = (ttk_rmsnorm_f32_fn *)fn;
     values kind = (values)rng_below(r, VALUES_COUNT);
@@ -73,7 +73,7 @@ bool check_rmsnorm(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
     return ok;
 }
 
-bool check_rope(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
+bool check_rope_f32(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
 {
     values kind = (values)rng_below(r, VALUES_COUNT);
     int64_t n_heads = rng_below(r, MAX_HEADS);
@@ -145,7 +145,7 @@ static bool exp_is_right(rng *r)
            fault("ttk_exp: wrong at infinity, NaN or zero");
 }
 
-bool check_silu_mul(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
+bool check_silu_mul_f32(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
 {
     values kind = (values)rng_below(r, VALUES_COUNT);
     int64_t T = rng_below(r, MAX_T);
@@ -183,7 +183,7 @@ bool check_silu_mul(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
     return ok;
 }
 
-bool check_clamped_mul(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
+bool check_clamped_mul_f32(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
 {
     values kind = (values)rng_below(r, VALUES_COUNT);
     int64_t T = rng_below(r, MAX_T);
@@ -229,7 +229,7 @@ bool check_clamped_mul(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
     return ok;
 }
 
-bool check_sigmoid(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
+bool check_sigmoid_f32(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
 {
     values kind = (values)rng_below(r, VALUES_COUNT);
     int64_t n = rng_size(r, MAX_LENGTH);
@@ -256,7 +256,7 @@ bool check_sigmoid(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
     return ok;
 }
 
-bool check_softmax(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
+bool check_softmax_f32(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
 {
     values kind = (values)rng_below(r, VALUES_COUNT);
     int64_t n = 1 + rng_size(r, MAX_LENGTH);
@@ -309,7 +309,7 @@ bool check_softmax(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
 
 /* ---- one element at a time ---- */
 
-bool check_add(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
+bool check_add_f32(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
 {
     values kind = (values)rng_below(r, VALUES_COUNT);
     int64_t n = rng_size(r, MAX_LENGTH);
@@ -332,7 +332,7 @@ bool check_add(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
     return ok;
 }
 
-bool check_axpy(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
+bool check_axpy_f32(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
 {
     values kind = (values)rng_below(r, VALUES_COUNT);
     int64_t n = rng_size(r, MAX_LENGTH);
