@@ -10,7 +10,6 @@
 #include "attend_blocks.h"
 
 enum {
-    PAIR = 2 * VEC, /* elements */
     CHUNK_PAIRS = TTK_VALUE_CHUNK / PAIR,
     TILE_QUERIES = 3,
     TILE_KEYS = 2,

@@ -2,7 +2,7 @@
  *
  * One row: codes become floats in registers and are used at once; the 4 sums of a panel's group
  * stay in registers. More rows: a block of a panel (up to BLOCK_K inputs) is made into floats in
- * the L1 cache once and then used by tiles of up to 6 rows by half a panel, as in gemm_avx2.h. A
+ * the L1 cache once and then used by tiles of up to 6 rows by half a panel, as in gemm.h. A
  * group's chain of products is in registers, and goes into the row's sum, which waits in memory,
  * when the group ends. Sums of x that offsets want do not depend on the outputs: they are made once
  * per call, for as many groups as the stack holds; more groups go in turns, and then y holds the
@@ -13,7 +13,7 @@
 enum {
     HALF = TTK_PANEL / 2,
     TILE_ROWS = 6,         /* 12 sums + 2 weights + 1 row element of 16 registers */
-    GROUP_ROWS = 48,       /* rows whose sums wait together; see gemm_avx2.h */
+    GROUP_ROWS = 48,       /* rows whose sums wait together; see gemm.h */
     BLOCK_K = 64,          /* as floats 8 KiB, a quarter of the L1 cache */
     BLOCK_GROUPS = 8,      /* groups that begin in a block, at most */
     X_SUMS = 6144,         /* sums of x on the stack, 24 KiB */

@@ -1,5 +1,5 @@
-/* quant_factors.h - scales and shifts of groups as f32, a whole panel's at a time. Included at the
- * end of each ISA's quant header, which supplies load_panel_numbers and times_panel. */
+/* quant_factors.h - scales and shifts of groups as f32, a whole panel's at a time. Included by
+ * quant_both.h, which supplies load_panel_numbers and times_panel. */
 #ifndef TUTTI_TTK_QUANT_FACTORS_H
 #define TUTTI_TTK_QUANT_FACTORS_H
 

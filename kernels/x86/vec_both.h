@@ -4,6 +4,11 @@
 #ifndef TUTTI_TTK_VEC_BOTH_H
 #define TUTTI_TTK_VEC_BOTH_H
 
+enum { PAIR = 2 * VEC }; /* columns of a pair of registers */
+typedef struct vec_pair {
+    vec a, b; /* the first and second VEC columns, or even and odd ones of bf16 */
+} vec_pair;
+
 TTK_INLINE vec vec_exp(vec x)
 {
     vec t = MM(fmadd_ps)(x, MM(set1_ps)(TTK_EXP_LOG2E), MM(set1_ps)(TTK_EXP_ROUND));
