@@ -19,6 +19,13 @@
 #include "tutti/plan.h"
 
 /* ---- router ---- */
+/* A layer's router, and what it works in. */
+typedef struct tt_chooser {
+    const tt_router *router;
+    int64_t E, K;
+    const float *bias; /* bias[E], or NULL */
+    float *work;       /* work[2 * E] */
+} tt_chooser;
 /* Chooses K of E experts from the router's logits z[E] of one token and computes their weights.
  *   s = softmax(z), sigmoid(z), or z (..._CHOSEN);  c = s + bias (choosing only)
  *   groups: E is cut in n_groups equal runs; a group's score is its largest c or the sum of its two largest; experts outside the
@@ -28,11 +35,10 @@
  *   w = softmax at chosen[k] over the e not chosen yet with not (m - z[e]) / max(|z[e]|, m) > 2 jitter
  * then normalise: w /= max(sum of w + eps, floor), summed in order k;  w *= scale
  * Source: arXiv:2412.19437 section 2.1.2; arXiv:2405.04434 section 2.2; arXiv:2409.12136 section
- * 3.1; the routers of the transformers library. In: z[E] is overwritten; bias[E] or NULL; work[2 *
- * E]. Out: expert[K], weight[K].
+ * 3.1; the routers of the transformers library. In: z[E] is overwritten. Out: expert[K], weight[K].
  * Errors: TT_ERR_NUMERIC if a score or weight is not finite. Thread: any. */
-TT_API tt_status tt_router_choose(const tt_router *router, int64_t E, int64_t K, float *z,
-                                  const float *bias, float *work, int32_t *expert, float *weight);
+TT_API tt_status tt_router_choose(const tt_chooser *chooser, float *z, int32_t *expert,
+                                  float *weight);
 
 /* ---- gated FFN with columns split over TP ranks (dense layers), or whole (shared expert) ---- */
 typedef struct tt_ffn {

@@ -178,16 +178,20 @@ static void product_part(void *arg, int thread_id, int n_threads)
             return;
         }
         const tt_ffn *ffn = &pass->layer->slot[moe->job[j].slot];
-        int64_t panel = (unit - first_unit) * pass->unit_panels, row = moe->job[j].row,
-                n = moe->job[j].n;
+        int64_t panel = (unit - first_unit) * pass->unit_panels, row = moe->job[j].row;
         int64_t end = n_panels - panel < pass->unit_panels ? n_panels : panel + pass->unit_panels;
-        int64_t h_part = moe->part.h_end - moe->part.h_begin;
         const tt_rows rows = tt_rows_from(&all, row);
+        tti_ffn_half half = {
+            .in = &rows, .T = moe->job[j].n, .panel_begin = panel, .panel_end = end};
         if (pass->is_down) {
-            tt_linear_panels(&ffn->down, moe->job_y + row * h_part, h_part, &rows, n, panel, end);
+            half.ld = moe->part.h_end - moe->part.h_begin;
+            half.out = moe->job_y + row * half.ld;
+            tti_ffn_down(ffn, &half);
         } else {
-            int64_t at = row * moe->F + moe->part.f_begin;
-            tti_ffn_inner(ffn, moe->job_gate + at, moe->job_up + at, moe->F, &rows, n, panel, end);
+            half.ld = moe->F;
+            half.out = moe->job_gate + row * half.ld + moe->part.f_begin;
+            half.up = moe->job_up + row * half.ld + moe->part.f_begin;
+            tti_ffn_inner(ffn, &half);
         }
         if (polls) {
             tt_world_progress(moe->world);

@@ -121,68 +121,72 @@ static void activate(const tt_ffn *ffn, float *inner, const float *up, int64_t l
     }
 }
 
-void tti_ffn_inner(const tt_ffn *ffn, float *inner, float *up, int64_t ld, const tt_rows *x,
-                   int64_t T, int64_t panel_begin, int64_t panel_end)
+void tti_ffn_inner(const tt_ffn *ffn, const tti_ffn_half *half)
 {
-    for (int64_t p = panel_begin, end; p < panel_end && T > 0; p = end) {
-        end = panel_end - p < INNER_PANELS ? panel_end : p + INNER_PANELS;
+    for (int64_t p = half->panel_begin, end; p < half->panel_end && half->T > 0; p = end) {
+        end = half->panel_end - p < INNER_PANELS ? half->panel_end : p + INNER_PANELS;
         int64_t col = p * TTK_PANEL;
         int64_t n = ffn->gate.N < end * TTK_PANEL ? ffn->gate.N - col : (end - p) * TTK_PANEL;
-        tt_linear_panels(&ffn->gate, inner, ld, x, T, p, end);
-        tt_linear_panels(&ffn->up, up, ld, x, T, p, end);
-        activate(ffn, inner + col, up + col, ld, T, n);
+        tt_linear_panels(&ffn->gate, half->out, half->ld, half->in, half->T, p, end);
+        tt_linear_panels(&ffn->up, half->up, half->ld, half->in, half->T, p, end);
+        activate(ffn, half->out + col, half->up + col, half->ld, half->T, n);
     }
 }
 
-typedef struct inner_task {
+void tti_ffn_down(const tt_ffn *ffn, const tti_ffn_half *half)
+{
+    tt_linear_panels(&ffn->down, half->out, half->ld, half->in, half->T, half->panel_begin,
+                     half->panel_end);
+}
+
+typedef struct half_task {
     const tt_ffn *ffn;
-    float *inner, *up;
-    int64_t ld;
-    const tt_rows *x;
-    int64_t T, panel_begin, panel_end;
-} inner_task;
+    const tti_ffn_half *half;
+} half_task;
+
+/* What a thread does of a half: its tile in *rows_out and the return value. */
+static tti_ffn_half half_of(const half_task *task, int thread_id, int n_threads, tt_rows *rows_out)
+{
+    tti_ffn_half own = *task->half;
+    tt_tile tile = tt_linear_tile(own.panel_begin, own.panel_end, own.T, thread_id, n_threads);
+    *rows_out = tt_rows_from(own.in, tile.row_begin);
+    own.in = rows_out;
+    own.out += tile.row_begin * own.ld;
+    if (own.up) {
+        own.up += tile.row_begin * own.ld;
+    }
+    own.T = tile.row_end - tile.row_begin;
+    own.panel_begin = tile.panel_begin;
+    own.panel_end = tile.panel_end;
+    return own;
+}
 
 static void inner_part(void *arg, int thread_id, int n_threads)
 {
-    const inner_task *task = arg;
-    tt_tile tile =
-        tt_linear_tile(task->panel_begin, task->panel_end, task->T, thread_id, n_threads);
-    int64_t at = tile.row_begin * task->ld;
-    tt_rows x = tt_rows_from(task->x, tile.row_begin);
-    tti_ffn_inner(task->ffn, task->inner + at, task->up + at, task->ld, &x,
-                  tile.row_end - tile.row_begin, tile.panel_begin, tile.panel_end);
+    const half_task *task = arg;
+    tt_rows rows;
+    const tti_ffn_half own = half_of(task, thread_id, n_threads, &rows);
+    tti_ffn_inner(task->ffn, &own);
 }
-
-void tti_ffn_run_inner(const tt_ffn *ffn, tt_stream *compute, const char *name, float *inner,
-                       float *up, int64_t ld, const tt_rows *x, int64_t T, int64_t panel_begin,
-                       int64_t panel_end)
-{
-    inner_task task = {ffn, inner, up, ld, x, T, panel_begin, panel_end};
-    tt_stream_run(compute, name, inner_part, &task);
-}
-
-typedef struct down_task {
-    const tt_ffn *ffn;
-    float *y;
-    int64_t ldy;
-    const tt_rows *inner;
-    int64_t T, panel_begin, panel_end;
-} down_task;
 
 static void down_part(void *arg, int thread_id, int n_threads)
 {
-    const down_task *task = arg;
-    tt_tile tile =
-        tt_linear_tile(task->panel_begin, task->panel_end, task->T, thread_id, n_threads);
-    tt_rows inner = tt_rows_from(task->inner, tile.row_begin);
-    tt_linear_panels(&task->ffn->down, task->y + tile.row_begin * task->ldy, task->ldy, &inner,
-                     tile.row_end - tile.row_begin, tile.panel_begin, tile.panel_end);
+    const half_task *task = arg;
+    tt_rows rows;
+    const tti_ffn_half own = half_of(task, thread_id, n_threads, &rows);
+    tti_ffn_down(task->ffn, &own);
 }
 
-void tti_ffn_run_down(const tt_ffn *ffn, tt_stream *compute, const char *name, float *y,
-                      int64_t ldy, const tt_rows *inner, int64_t T, int64_t panel_begin,
-                      int64_t panel_end)
+void tti_ffn_run_inner(const tt_ffn *ffn, tt_stream *compute, const char *name,
+                       const tti_ffn_half *half)
 {
-    down_task task = {ffn, y, ldy, inner, T, panel_begin, panel_end};
+    half_task task = {ffn, half};
+    tt_stream_run(compute, name, inner_part, &task);
+}
+
+void tti_ffn_run_down(const tt_ffn *ffn, tt_stream *compute, const char *name,
+                      const tti_ffn_half *half)
+{
+    half_task task = {ffn, half};
     tt_stream_run(compute, name, down_part, &task);
 }

@@ -37,14 +37,23 @@ tt_status tt_moe_dense(tt_moe *moe, int64_t layer, int64_t T, const float *x, fl
     int64_t f_begin = inner_rect[tp_id].col, h_begin = out_rect[tp_id].col;
     tt_rows rows =
         tt_rows_round(moe->layout->act, moe->compute, moe->dense_rounded, x, moe->H, T, moe->H);
-    tti_ffn_run_inner(ffn, moe->compute, "dense gate up", moe->dense_gate + f_begin,
-                      moe->dense_up + f_begin, F, &rows, T, 0, tt_linear_n_panels(&ffn->gate));
+    const tti_ffn_half inner = {.out = moe->dense_gate + f_begin,
+                                .up = moe->dense_up + f_begin,
+                                .ld = F,
+                                .in = &rows,
+                                .T = T,
+                                .panel_end = tt_linear_n_panels(&ffn->gate)};
+    tti_ffn_run_inner(ffn, moe->compute, "dense gate up", &inner);
     TT_TRY(tt_gather_exec(moe->tp_gather, moe->dense_gate, F, inner_rect, TT_GATHER_ALL,
                           moe->compute));
     rows =
         tt_rows_round(moe->layout->act, moe->compute, moe->dense_rounded, moe->dense_gate, F, T, F);
-    tti_ffn_run_down(ffn, moe->compute, "dense down", y + h_begin, moe->H, &rows, T, 0,
-                     tt_linear_n_panels(&ffn->down));
+    const tti_ffn_half down = {.out = y + h_begin,
+                               .ld = moe->H,
+                               .in = &rows,
+                               .T = T,
+                               .panel_end = tt_linear_n_panels(&ffn->down)};
+    tti_ffn_run_down(ffn, moe->compute, "dense down", &down);
     TT_TRY(tt_gather_exec(moe->tp_gather, y, moe->H, out_rect, TT_GATHER_ALL, moe->compute));
     uint64_t bytes = tti_ffn_bytes(ffn);
     moe->bytes_read += bytes;
@@ -63,16 +72,18 @@ static void route_part(void *arg, int thread_id, int n_threads)
 {
     const route_task *task = arg;
     tt_moe *moe = task->moe;
-    const float *bias = moe->layer[task->layer].choice_bias;
+    const tt_chooser chooser = {.router = &moe->arch->router,
+                                .E = moe->E,
+                                .K = moe->K,
+                                .bias = moe->layer[task->layer].choice_bias,
+                                .work = moe->route_work + (int64_t)thread_id * 2 * moe->E};
     int64_t begin, end;
     tt_split(task->T, n_threads, thread_id, &begin, &end);
-    float *work = moe->route_work + (int64_t)thread_id * 2 * moe->E;
     moe->route_status[thread_id] = TT_OK;
     for (int64_t t = begin; t < end; t++) {
         int32_t *expert = moe->expert + t * moe->K;
         tt_status st =
-            tt_router_choose(&moe->arch->router, moe->E, moe->K, moe->logits + t * moe->E, bias,
-                             work, expert, moe->weight + t * moe->K);
+            tt_router_choose(&chooser, moe->logits + t * moe->E, expert, moe->weight + t * moe->K);
         if (st != TT_OK) {
             moe->route_status[thread_id] = st;
             memset(expert, 0xff, (size_t)moe->K * sizeof(int32_t)); /* -1: no choice */

@@ -123,17 +123,22 @@ size_t tti_ffn_packed_bytes(const tt_load_params *load, const tti_ffn_roles *rol
                             int64_t expert, const tti_ffn_columns *columns);
 /* Bytes that one pass through it reads. */
 uint64_t tti_ffn_bytes(const tt_ffn *ffn);
-/* Columns [panel_begin, panel_end) (in panels of this part) of inner[T][ld]; up[T][ld] is work.
- * x[T]. */
-void tti_ffn_inner(const tt_ffn *ffn, float *inner, float *up, int64_t ld, const tt_rows *x,
-                   int64_t T, int64_t panel_begin, int64_t panel_end);
-/* The same, and the same panels of y[T][ldy] = down(inner[T]), spread over the stream. */
-void tti_ffn_run_inner(const tt_ffn *ffn, tt_stream *compute, const char *name, float *inner,
-                       float *up, int64_t ld, const tt_rows *x, int64_t T, int64_t panel_begin,
-                       int64_t panel_end);
-void tti_ffn_run_down(const tt_ffn *ffn, tt_stream *compute, const char *name, float *y,
-                      int64_t ldy, const tt_rows *inner, int64_t T, int64_t panel_begin,
-                      int64_t panel_end);
+/* One half of the network on some rows: columns [panel_begin, panel_end) (in panels of this part) of
+ * out[T][ld], from in[T]. up[T][ld]: work of the inner half. */
+typedef struct tti_ffn_half {
+    float *out, *up;
+    int64_t ld;
+    const tt_rows *in;
+    int64_t T, panel_begin, panel_end;
+} tti_ffn_half;
+/* The inner half, out = act(gate(in), up(in)), and out = down(in), by the caller alone. */
+void tti_ffn_inner(const tt_ffn *ffn, const tti_ffn_half *half);
+void tti_ffn_down(const tt_ffn *ffn, const tti_ffn_half *half);
+/* The same, spread over the stream. */
+void tti_ffn_run_inner(const tt_ffn *ffn, tt_stream *compute, const char *name,
+                       const tti_ffn_half *half);
+void tti_ffn_run_down(const tt_ffn *ffn, tt_stream *compute, const char *name,
+                      const tti_ffn_half *half);
 
 /* ---- experts.c ---- */
 /* Which of the landed groups to compute: all of chunks that are done; of these, those of slots that

@@ -60,21 +60,23 @@ static void copy_unchosen(float *c, const float *z, int64_t E, const int32_t *ex
 }
 
 /* K experts one after the other, each by a softmax over those not chosen yet whose logits are near
- * the best of them. c[E] is work. */
-static tt_status choose_near_best(const tt_router *router, int64_t E, int64_t K, const float *z,
-                                  float *c, int32_t *expert, float *weight)
+ * the best of them. */
+static tt_status choose_near_best(const tt_chooser *chooser, const float *z, int32_t *expert,
+                                  float *weight)
 {
+    const int64_t E = chooser->E;
+    float *c = chooser->work;
     for (int64_t e = 0; e < E; e++) {
         TT_CHECK(isfinite(z[e]), TT_ERR_NUMERIC,
                  "the router's logit of expert %lld is not a number", (long long)e);
     }
-    for (int64_t k = 0; k < K; k++) {
+    for (int64_t k = 0; k < chooser->K; k++) {
         copy_unchosen(c, z, E, expert, k);
         ttk.topk_f32(&expert[k], c, E, 1);
         float best = z[expert[k]];
         for (int64_t e = 0; e < E; e++) {
             float magnitude = fabsf(z[e]) > best ? fabsf(z[e]) : best;
-            if ((best - z[e]) / magnitude > 2.0f * router->jitter) { /* 0 / 0 is not */
+            if ((best - z[e]) / magnitude > 2.0f * chooser->router->jitter) { /* 0 / 0 is not */
                 c[e] = -INFINITY;
             }
         }
@@ -85,10 +87,12 @@ static tt_status choose_near_best(const tt_router *router, int64_t E, int64_t K,
 }
 
 /* K experts at once by their scores or logits. */
-static tt_status choose_best(const tt_router *router, int64_t E, int64_t K, float *z,
-                             const float *bias, float *work, int32_t *expert, float *weight)
+static tt_status choose_best(const tt_chooser *chooser, float *z, int32_t *expert, float *weight)
 {
-    float *c = work, *score = work + E; /* score[n_groups], n_groups <= E */
+    const tt_router *router = chooser->router;
+    const int64_t E = chooser->E, K = chooser->K;
+    const float *bias = chooser->bias;
+    float *c = chooser->work, *score = c + E; /* score[n_groups], n_groups <= E */
     switch (router->score) {
     case TT_SCORE_SIGMOID:
         ttk.sigmoid_f32(z, E);
@@ -123,12 +127,12 @@ static tt_status choose_best(const tt_router *router, int64_t E, int64_t K, floa
     return TT_OK;
 }
 
-tt_status tt_router_choose(const tt_router *router, int64_t E, int64_t K, float *z,
-                           const float *bias, float *work, int32_t *expert, float *weight)
+tt_status tt_router_choose(const tt_chooser *chooser, float *z, int32_t *expert, float *weight)
 {
-    TT_TRY(router->score == TT_SCORE_SPARSEMIXER
-               ? choose_near_best(router, E, K, z, work, expert, weight)
-               : choose_best(router, E, K, z, bias, work, expert, weight));
+    const tt_router *router = chooser->router;
+    const int64_t K = chooser->K;
+    TT_TRY(router->score == TT_SCORE_SPARSEMIXER ? choose_near_best(chooser, z, expert, weight)
+                                                 : choose_best(chooser, z, expert, weight));
     float sum = 0.0f;
     for (int64_t k = 0; k < K; k++) {
         sum += weight[k];

@@ -46,12 +46,16 @@ void tti_moe_shared_piece(tt_moe *moe, tti_moe_flight *flight)
     tt_split(tt_linear_n_panels(first), TTI_SHARED_PIECES, flight->shared_done % TTI_SHARED_PIECES,
              &begin, &end);
     const tt_rows rows = piece_rows(moe, flight, is_down);
+    tti_ffn_half half = {.in = &rows, .T = flight->T, .panel_begin = begin, .panel_end = end};
     if (is_down) {
-        tti_ffn_run_down(shared, moe->compute, "shared down", flight->shared_out, moe->H, &rows,
-                         flight->T, begin, end);
+        half.out = flight->shared_out;
+        half.ld = moe->H;
+        tti_ffn_run_down(shared, moe->compute, "shared down", &half);
     } else {
-        tti_ffn_run_inner(shared, moe->compute, "shared gate up", flight->shared_inner,
-                          flight->shared_up, shared->F, &rows, flight->T, begin, end);
+        half.out = flight->shared_inner;
+        half.up = flight->shared_up;
+        half.ld = shared->F;
+        tti_ffn_run_inner(shared, moe->compute, "shared gate up", &half);
     }
     uint64_t bytes = flight->shared_done == 0 ? find_weights(moe, flight) : 0;
     uint64_t panel_bytes = ttk_panel_bytes(&first->format, first->K);

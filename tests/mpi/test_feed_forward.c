@@ -242,7 +242,8 @@ static void moe_layer(const tt_model *model, tt_wire wire, int64_t t, double *y,
         z[e] = (float)dot(model, TT_ROLE_ROUTER, TT_ROLE_ROUTER_BIAS, MOE_LAYER, 0, e, x);
         bias[e] = b.name ? element(&b, e) : 0.0f;
     }
-    MUST(tt_router_choose(&a->router, E, a->K, z, b.name ? bias : NULL, work, expert, weight));
+    MUST(tt_router_choose(&(tt_chooser){&a->router, E, a->K, b.name ? bias : NULL, work}, z, expert,
+                          weight));
     for (int64_t k = 0; k < a->K; k++) {
         double w = (double)weight[k];
         for (int64_t h = 0; h < H; h++) {

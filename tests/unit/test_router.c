@@ -32,7 +32,8 @@ static void choose(const tt_router *router, int64_t E, int64_t K, const float *z
 {
     float copy[MAX_E], work[2 * MAX_E];
     memcpy(copy, z, (size_t)E * sizeof(float));
-    assert_int_equal(tt_router_choose(router, E, K, copy, bias, work, expert, weight), TT_OK);
+    assert_int_equal(
+        tt_router_choose(&(tt_chooser){router, E, K, bias, work}, copy, expert, weight), TT_OK);
 }
 
 static void negative_biased_scores_beat_masked_groups(void **state)
@@ -164,8 +165,9 @@ static void nan_is_refused(void **state)
     (void)state;
     float z[4] = {0, NAN, 1, 2}, work[8], weight[2];
     int32_t expert[2];
-    assert_int_equal(tt_router_choose(&sigmoid_router, 4, 2, z, NULL, work, expert, weight),
-                     TT_ERR_NUMERIC);
+    assert_int_equal(
+        tt_router_choose(&(tt_chooser){&sigmoid_router, 4, 2, NULL, work}, z, expert, weight),
+        TT_ERR_NUMERIC);
 }
 
 /* Against a brute-force version: every choice in double, by repeated search. */
@@ -189,7 +191,8 @@ static void random_routers_agree_with_brute_force(void **state)
             s[e] = (float)(rand() % 2000) / 250.0f - 4.0f;
             bias[e] = (float)(rand() % 100) / 100.0f - 0.5f;
         }
-        assert_int_equal(tt_router_choose(&router, E, K, s, bias, work, expert, weight), TT_OK);
+        assert_int_equal(
+            tt_router_choose(&(tt_chooser){&router, E, K, bias, work}, s, expert, weight), TT_OK);
         bool masked[64] = {false};
         for (int64_t e = 0; e < E; e++) {
             c[e] = (double)(s[e] + bias[e]);
@@ -400,7 +403,8 @@ static void nothing_but_numbers_passes_any_score(void **state)
                 .score = (tt_score)s, .n_groups = 1, .scale = 1.0f, .jitter = 0.01f};
             float z[4] = {0, 1, bad[i], 2}, work[8], weight[2];
             int32_t expert[2];
-            tt_status st = tt_router_choose(&router, 4, 2, z, NULL, work, expert, weight);
+            tt_status st =
+                tt_router_choose(&(tt_chooser){&router, 4, 2, NULL, work}, z, expert, weight);
             if (i == 1 && s == TT_SCORE_SIGMOID) { /* of an infinity it is 1 */
                 assert_int_equal(st, TT_OK);
             } else {
@@ -412,7 +416,7 @@ static void nothing_but_numbers_passes_any_score(void **state)
     tt_router router = {.score = TT_SCORE_SOFTMAX, .n_groups = 1, .scale = 1.0f, .normalise = true};
     float z[3] = {-200, -200, 0}, bias[3] = {2, 2, 0}, work[6], weight[2];
     int32_t expert[2];
-    assert_int_equal(tt_router_choose(&router, 3, 2, z, bias, work, expert, weight),
+    assert_int_equal(tt_router_choose(&(tt_chooser){&router, 3, 2, bias, work}, z, expert, weight),
                      TT_ERR_NUMERIC);
 }
 
