@@ -18,12 +18,21 @@ static void clip(float *x, int64_t n, float limit)
     }
 }
 
-/* Norm of n heads or, if whole, of all of the row at once. */
-static void normalise(const prepare_task *task, float *x, int64_t n_heads, const float *weight)
+/* q or k of a row: x[n][D], of which [first, first + n_local) heads are this rank's. Without a norm
+ * over the whole row it holds just those. */
+typedef struct row_heads {
+    float *x;
+    int64_t n, n_local, first;
+    const float *norm; /* its weights */
+} row_heads;
+
+/* Norm of each head or, if whole, of all of the row at once. */
+static void normalise(const prepare_task *task, const row_heads *heads)
 {
     const tt_arch *arch = task->attention->arch;
-    int64_t width = task->whole ? n_heads * arch->D : arch->D;
-    ttk.rmsnorm_f32(x, width, x, width, weight, task->whole ? 1 : n_heads, width, arch->norm_eps);
+    int64_t width = task->whole ? heads->n * arch->D : arch->D;
+    ttk.rmsnorm_f32(heads->x, width, heads->x, width, heads->norm, task->whole ? 1 : heads->n,
+                    width, arch->norm_eps);
 }
 
 /* Of row t. */
@@ -36,29 +45,28 @@ static void rotate(const prepare_task *task, float *x, int64_t n_heads, int64_t 
                  rope->interleaved);
 }
 
-/* Norm, clipping and rotation of q or k of row t, of which [first, first + n_local) heads are this
- * rank's. Without a norm over the whole row it holds just those. */
-static void prepare_heads(const prepare_task *task, float *x, int64_t n_heads, int64_t n_local,
-                          int64_t first, const float *weight, int64_t t)
+/* Norm, clipping and rotation of row t; returns its local heads. */
+static float *prepare_heads(const prepare_task *task, const row_heads *heads, int64_t t)
 {
     const tt_arch *arch = task->attention->arch;
     const tt_layer *kind = &arch->layer[task->layer];
     bool has_norm = arch->qk_norm != TT_QK_NORM_NONE && kind->qk_norm;
-    float *local = x + first * arch->D;
+    float *local = heads->x + heads->first * arch->D;
     if (has_norm && !arch->qk_norm_after_rope) {
-        normalise(task, x, n_heads, weight);
+        normalise(task, heads);
     }
     if (arch->clip_qkv > 0.0f) {
-        clip(local, n_local * arch->D, arch->clip_qkv);
+        clip(local, heads->n_local * arch->D, arch->clip_qkv);
     }
     if (has_norm && arch->qk_norm_after_rope) {
         if (kind->rope) {
-            rotate(task, x, n_heads, t);
+            rotate(task, heads->x, heads->n, t);
         }
-        normalise(task, x, n_heads, weight);
+        normalise(task, heads);
     } else if (kind->rope) {
-        rotate(task, local, n_local, t);
+        rotate(task, local, heads->n_local, t);
     }
+    return local;
 }
 
 void tti_gqa_store(const tt_attention *attention, void *page, int64_t token, int64_t h,
@@ -79,12 +87,12 @@ static void prepare_row(const prepare_task *task, int64_t t)
     const tti_attention_layer *layer = &attention->layer[task->layer];
     int64_t D = arch->D, n_heads = attention->n_heads, n_kv = attention->n_kv;
     int64_t position = attention->row_position[t];
-    float *q = attention->q + t * layer->q.N, *k = attention->k + t * layer->k.N;
+    const row_heads of_q = {attention->q + t * layer->q.N, layer->q.N / D, n_heads, task->q_first,
+                            layer->q_norm.x};
+    const row_heads of_k = {attention->k + t * layer->k.N, layer->k.N / D, n_kv, task->k_first,
+                            layer->k_norm.x};
+    float *q = prepare_heads(task, &of_q, t), *k = prepare_heads(task, &of_k, t);
     float *v = attention->v + t * n_kv * D;
-    prepare_heads(task, q, layer->q.N / D, n_heads, task->q_first, layer->q_norm.x, t);
-    prepare_heads(task, k, layer->k.N / D, n_kv, task->k_first, layer->k_norm.x, t);
-    q += task->q_first * D;
-    k += task->k_first * D;
     if (arch->clip_qkv > 0.0f) {
         clip(v, n_kv * D, arch->clip_qkv);
     }
