@@ -25,13 +25,9 @@ typedef struct tt_kv tt_kv; /* opaque: a pool of pages of TTK_PAGE tokens, each 
 TT_API tt_status tt_kv_create(const tt_arch *arch, const tt_layout *layout, int rank, int node,
                               tt_kv **kv_out);
 TT_API void tt_kv_destroy(tt_kv **kv);
-TT_API int64_t tt_kv_n_pages(const tt_kv *kv);
-TT_API int64_t tt_kv_n_free(const tt_kv *kv);
 /* Takes n pages (page[n] gets their ids, lowest free first, so that all ranks of a TP group choose
- * alike), each with one reference. TT_ERR_CAPACITY if fewer are free (none is taken). */
+ * alike). TT_ERR_CAPACITY if fewer are free (none is taken). */
 TT_API tt_status tt_kv_acquire(tt_kv *kv, int64_t n, int32_t *page);
-/* One reference more or less for each; a page with none is free. */
-TT_API void tt_kv_share(tt_kv *kv, const int32_t *page, int64_t n);
 TT_API void tt_kv_release(tt_kv *kv, const int32_t *page, int64_t n);
 
 /* ---- a batch of rows ----

@@ -18,7 +18,7 @@ struct tt_kv {
     size_t page_bytes;
     void *data;
     size_t bytes;
-    int32_t *references; /* references[n_pages] */
+    bool *is_taken; /* is_taken[n_pages] */
     int64_t n_free;
 };
 /* Where page `page` of `layer` begins. */
@@ -116,7 +116,7 @@ struct tt_attention {
 };
 
 /* Loads layer[l] of this rank; counts into weight_bytes. */
-tt_status tti_attention_load_layer(tt_attention *attention, tt_load_params *load, int64_t l);
+tt_status tti_attention_load_layer(tt_attention *attention, tt_load_params *load, int64_t layer_id);
 void tti_attention_free_layer(tti_attention_layer *layer, int64_t n_heads);
 void tti_vector_free(tti_vector *vector);
 

@@ -23,10 +23,9 @@ tt_status tt_kv_create(const tt_arch *arch, const tt_layout *layout, int rank, i
     kv->bytes = (size_t)kv->n_layers * (size_t)kv->n_pages * kv->page_bytes;
     tt_status st = tt_memory_alloc("the KV cache", kv->bytes, node, &kv->data);
     if (st == TT_OK) {
-        kv->references = calloc((size_t)kv->n_pages + 1, sizeof(*kv->references));
-        st = kv->references && kv->ordinal
-                 ? TT_OK
-                 : TT_FAIL(TT_ERR_NOMEM, "no memory for the KV page table");
+        kv->is_taken = calloc((size_t)kv->n_pages + 1, sizeof(*kv->is_taken));
+        st = kv->is_taken && kv->ordinal ? TT_OK
+                                         : TT_FAIL(TT_ERR_NOMEM, "no memory for the KV page table");
     }
     if (st != TT_OK) {
         tt_kv_destroy(&kv);
@@ -41,21 +40,11 @@ void tt_kv_destroy(tt_kv **kv_ptr)
     tt_kv *kv = *kv_ptr;
     if (kv) {
         tt_memory_free(kv->data, kv->bytes);
-        free(kv->references);
+        free(kv->is_taken);
         free(kv->ordinal);
         free(kv);
         *kv_ptr = NULL;
     }
-}
-
-int64_t tt_kv_n_pages(const tt_kv *kv)
-{
-    return kv->n_pages;
-}
-
-int64_t tt_kv_n_free(const tt_kv *kv)
-{
-    return kv->n_free;
 }
 
 tt_status tt_kv_acquire(tt_kv *kv, int64_t n, int32_t *page)
@@ -65,8 +54,8 @@ tt_status tt_kv_acquire(tt_kv *kv, int64_t n, int32_t *page)
     int64_t found = 0;
     for (int64_t p = 0; found < n; p++) {
         TT_ASSERT(p < kv->n_pages);
-        if (kv->references[p] == 0) {
-            kv->references[p] = 1;
+        if (!kv->is_taken[p]) {
+            kv->is_taken[p] = true;
             page[found++] = (int32_t)p;
         }
     }
@@ -74,22 +63,13 @@ tt_status tt_kv_acquire(tt_kv *kv, int64_t n, int32_t *page)
     return TT_OK;
 }
 
-void tt_kv_share(tt_kv *kv, const int32_t *page, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++) {
-        TT_ASSERT(kv->references[page[i]] > 0);
-        kv->references[page[i]]++;
-    }
-}
-
 void tt_kv_release(tt_kv *kv, const int32_t *page, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
-        TT_ASSERT(kv->references[page[i]] > 0);
-        if (--kv->references[page[i]] == 0) {
-            kv->n_free++;
-        }
+        TT_ASSERT(kv->is_taken[page[i]]);
+        kv->is_taken[page[i]] = false;
     }
+    kv->n_free += n;
 }
 
 void *tti_kv_page(const tt_kv *kv, int64_t layer, int32_t page)
