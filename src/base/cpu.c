@@ -129,7 +129,7 @@ static const struct {
 } hide_words[] = {
     {"avx2", TTK_CPU_AVX2 | TTK_CPU_AVX512 | TTK_CPU_AVX512_VNNI | TTK_CPU_AMX},
     {"avx512", TTK_CPU_AVX512 | TTK_CPU_AVX512_VNNI | TTK_CPU_AMX},
-    {"vnni", TTK_CPU_AVX512_VNNI},
+    {"vnni", TTK_CPU_AVX512_VNNI | TTK_CPU_AMX},
     {"amx", TTK_CPU_AMX},
 };
 
