@@ -83,8 +83,9 @@ static void leave(tt_world *world)
     }
 }
 
-/* Starts with `call` (an MPI call that fills `request`), waits, counts. */
-#define TTI_COLLECTIVE(world, what_text, request, call)                                            \
+/* Starts with `call` (an MPI call that fills `request`), waits, counts; returns on an error, as
+ * TT_TRY does. */
+#define TTI_TRY_COLLECTIVE(world, what_text, request, call)                                        \
     do {                                                                                           \
         tti_wait tti_wait_ = {.what = (what_text), .owing = owing_collective, .arg = (world)};     \
         TT_TRY(enter(world));                                                                      \
@@ -106,7 +107,7 @@ static void leave(tt_world *world)
 tt_status tt_world_barrier(tt_world *world)
 {
     MPI_Request request = MPI_REQUEST_NULL;
-    TTI_COLLECTIVE(world, "a barrier", request, MPI_Ibarrier(world->comm, &request));
+    TTI_TRY_COLLECTIVE(world, "a barrier", request, MPI_Ibarrier(world->comm, &request));
     return TT_OK;
 }
 
@@ -116,9 +117,9 @@ static tt_status bcast_pieces(tt_world *world, const char *what, void *data, siz
     size_t at = 0;
     do {
         size_t part = bytes - at < world->piece_bytes ? bytes - at : world->piece_bytes;
-        TTI_COLLECTIVE(world, what, request,
-                       MPI_Ibcast((unsigned char *)data + at, tti_int(part), MPI_BYTE, root,
-                                  world->comm, &request));
+        TTI_TRY_COLLECTIVE(world, what, request,
+                           MPI_Ibcast((unsigned char *)data + at, tti_int(part), MPI_BYTE, root,
+                                      world->comm, &request));
         at += part;
     } while (at < bytes);
     return TT_OK;
@@ -160,9 +161,9 @@ tt_status tt_world_allgather(tt_world *world, const void *mine, size_t bytes, vo
         from = memcpy(world->small + (size_t)world->size * bytes, mine, bytes);
     }
     MPI_Request request = MPI_REQUEST_NULL;
-    TTI_COLLECTIVE(world, "an all-gather", request,
-                   MPI_Iallgather(from, tti_int(bytes), MPI_BYTE, to, tti_int(bytes), MPI_BYTE,
-                                  world->comm, &request));
+    TTI_TRY_COLLECTIVE(world, "an all-gather", request,
+                       MPI_Iallgather(from, tti_int(bytes), MPI_BYTE, to, tti_int(bytes), MPI_BYTE,
+                                      world->comm, &request));
     if (is_small) {
         memcpy(all, to, (size_t)world->size * bytes);
     }
@@ -181,7 +182,7 @@ tt_status tt_world_max_i64(tt_world *world, int64_t *values, int n)
         if (part > 0) {
             memcpy(small, values + at, bytes);
         }
-        TTI_COLLECTIVE(
+        TTI_TRY_COLLECTIVE(
             world, "a maximum", request,
             MPI_Iallreduce(MPI_IN_PLACE, small, part, MPI_INT64_T, MPI_MAX, world->comm, &request));
         if (part > 0) {
