@@ -159,21 +159,6 @@ static const void *plain_elements(const ttk_format *from, const ttk_unpacked *ro
     return f32;
 }
 
-/* Packs n rows (one panel at most) of format `from` at `panel`. */
-static void pack_rows(const ttk_format *to, void *panel, const ttk_format *from,
-                      const ttk_unpacked *rows, int64_t n, int64_t K, void *f32)
-{
-    if (!ttk_format_is_plain(to)) {
-        ttk_unpacked out =
-            tti_same_format(to, from) ? *rows : tti_requantize(to, from, rows, n, K, f32);
-        ttk.pack_quant(panel, to, &out, n, K, 0, 1);
-        return;
-    }
-    ttk_dtype type;
-    const void *src = plain_elements(from, rows, n, K, f32, &type);
-    ttk.pack(panel, to->code, src, type, K, 1, n, K, 0, 1);
-}
-
 /* Rows of a tensor become columns: to[n][k] = from[k][n], codes and scales; the group of `format`
  * is of rows. */
 static void turn(const ttk_format *from, const ttk_unpacked *rows, int64_t n_rows, int64_t cols,
@@ -213,18 +198,26 @@ static void pack_turned(const tt_linear *linear, const ttk_format *from, const t
     ttk.pack(linear->panels, to->code, src, type, 1, cols, cols, n_rows, 0, n_panels);
 }
 
-/* Packs unit u of a target from its n rows. */
+/* Packs unit u of a target (a panel, or all of it) from its n rows. */
 static void pack_unit(const walk *w, const tt_load_target *t, int64_t u, const ttk_unpacked *rows,
                       int64_t n, void *work)
 {
-    const ttk_format *from = &w->tensor->format;
+    const ttk_format *from = &w->tensor->format, *to = &t->linear->format;
+    const int64_t K = w->tensor->cols;
     if (t->transposed) {
         pack_turned(t->linear, from, rows, work);
         return;
     }
-    unsigned char *panel = (unsigned char *)t->linear->panels +
-                           (size_t)u * ttk_panel_bytes(&t->linear->format, w->tensor->cols);
-    pack_rows(&t->linear->format, panel, from, rows, n, w->tensor->cols, work);
+    unsigned char *panel = (unsigned char *)t->linear->panels + (size_t)u * ttk_panel_bytes(to, K);
+    if (!ttk_format_is_plain(to)) {
+        ttk_unpacked out =
+            tti_same_format(to, from) ? *rows : tti_requantize(to, from, rows, n, K, work);
+        ttk.pack_quant(panel, to, &out, n, K, 0, 1);
+        return;
+    }
+    ttk_dtype type;
+    const void *src = plain_elements(from, rows, n, K, work, &type);
+    ttk.pack(panel, to->code, src, type, K, 1, n, K, 0, 1);
 }
 
 /* Bytes of the largest unit unpacked, and of what it is converted into. */

@@ -251,6 +251,16 @@ tt_status tti_rope_parse(const char *what, const json_t *config, double default_
     return TT_OK;
 }
 
+/* A table on its way: freq[n] comes in plain. */
+typedef struct frequencies {
+    const char *what;
+    const tti_rope_keys *keys;
+    int64_t context;
+    bool is_long; /* the second table of longrope */
+    double *freq;
+    int64_t n;
+} frequencies;
+
 static double yarn_mscale(double scale, double m)
 {
     return scale <= 1 ? 1 : 0.1 * m * log(scale) + 1;
@@ -321,45 +331,44 @@ static tt_status divide_by_list(const char *what, const char *name, const json_t
     return TT_OK;
 }
 
-/* One of the two tables of longrope; freq[n] comes in plain. */
-static tt_status longrope(const char *what, const tti_rope_keys *keys, bool is_long,
-                          int64_t context, double *freq, int64_t n, float *attention_factor)
+/* One of the two tables of longrope. */
+static tt_status longrope(const frequencies *f, float *attention_factor)
 {
+    const tti_rope_keys *keys = f->keys;
     double original = (double)keys->original_context;
-    double factor = isnan(keys->factor) ? (double)context / original : keys->factor;
-    double mscale = is_long ? keys->long_mscale : keys->short_mscale;
+    double factor = isnan(keys->factor) ? (double)f->context / original : keys->factor;
+    double mscale = f->is_long ? keys->long_mscale : keys->short_mscale;
     double by_length = factor <= 1 || original <= 1 ? 1 : sqrt(1 + log(factor) / log(original));
     *attention_factor = (float)(!isnan(mscale)                   ? mscale
                                 : !isnan(keys->attention_factor) ? keys->attention_factor
                                                                  : by_length);
-    return is_long ? divide_by_list(what, "long_factor", keys->long_factor, freq, n)
-                   : divide_by_list(what, "short_factor", keys->short_factor, freq, n);
+    return f->is_long ? divide_by_list(f->what, "long_factor", keys->long_factor, f->freq, f->n)
+                      : divide_by_list(f->what, "short_factor", keys->short_factor, f->freq, f->n);
 }
 
-/* Changes freq[n] by the scaling that keys state. */
-static tt_status scale(const char *what, const tti_rope_keys *keys, int64_t context, bool is_long,
-                       double *freq, int64_t n, tt_rope *rope)
+/* Changes the frequencies by the scaling that keys state. */
+static tt_status scale(const frequencies *f, tt_rope *rope)
 {
-    double original = (double)(keys->original_context > 0 ? keys->original_context : context);
+    const tti_rope_keys *keys = f->keys;
+    double original = (double)(keys->original_context > 0 ? keys->original_context : f->context);
     if (strcmp(keys->type, "linear") == 0) {
-        for (int64_t i = 0; i < n; i++) {
-            freq[i] /= keys->factor;
+        for (int64_t i = 0; i < f->n; i++) {
+            f->freq[i] /= keys->factor;
         }
     } else if (strcmp(keys->type, "yarn") == 0) {
         TT_CHECK(keys->beta_fast >= keys->beta_slow, TT_ERR_FILE,
-                 "%s: yarn's beta_fast %g is below beta_slow %g", tti_show_path(what),
+                 "%s: yarn's beta_fast %g is below beta_slow %g", tti_show_path(f->what),
                  keys->beta_fast, keys->beta_slow);
-        yarn(keys, original, freq, n, rope);
+        yarn(keys, original, f->freq, f->n, rope);
     } else if (strcmp(keys->type, "llama3") == 0) {
         TT_CHECK(keys->low_freq_factor <= keys->high_freq_factor && keys->original_context > 0,
                  TT_ERR_FILE,
                  "%s: llama3 rotary scaling needs low_freq_factor up to high_freq_factor, "
                  "and original_max_position_embeddings",
-                 tti_show_path(what));
-        llama3(keys, original, freq, n);
+                 tti_show_path(f->what));
+        llama3(keys, original, f->freq, f->n);
     } else if (strcmp(keys->type, "longrope") == 0) {
-        return longrope(what, keys, is_long, context, freq, n,
-                        is_long ? &rope->long_attention_factor : &rope->attention_factor);
+        return longrope(f, f->is_long ? &rope->long_attention_factor : &rope->attention_factor);
     }
     return TT_OK;
 }
@@ -380,7 +389,8 @@ static tt_status build_table(const char *what, const tti_rope_keys *keys, int64_
     for (int64_t i = 0; freq && i < n; i++) {
         freq[i] = pow(theta, -(double)(2 * i) / (double)rope->dim);
     }
-    tt_status st = freq && table ? scale(what, keys, context, is_long, freq, n, rope)
+    const frequencies all = {what, keys, context, is_long, freq, n};
+    tt_status st = freq && table ? scale(&all, rope)
                                  : TT_FAIL(TT_ERR_NOMEM, "no memory for %lld rotary frequencies",
                                            (long long)n);
     for (int64_t i = 0; st == TT_OK && i < n; i++) {

@@ -380,6 +380,43 @@ static tt_status add_packed_zeros(making *m, const tti_entry *zero, int bits, in
     return TT_OK;
 }
 
+/* The bits of a code, inputs, and inputs that share a scale, from the shape of the scales. */
+static tt_status size_packed(making *m, const tti_entry *scale, int64_t words, int *bits_out,
+                             int64_t *group_out)
+{
+    int64_t G = scale->n_dims == m->code->n_dims && scale->n_dims <= TTI_MAX_DIMS
+                    ? scale->dim[scale->n_dims - 1]
+                    : 0;
+    int bits = G > 0 ? bits_of_words(m, words, G) : 0;
+    if (bits == 0 || scale->dim[scale->n_dims - 2] != m->N ||
+        scale->bytes / (scale->dtype->bits / 8) != (uint64_t)(m->planes * m->N * G)) {
+        return bad_shape(m, scale,
+                         "no config_groups of quantization_config with 4 or 8 bits fits them");
+    }
+    m->K = words * (32 / bits);
+    int64_t group = G == 1 ? m->K : 0;
+    for (int i = 0; i < m->q->n_rules && group == 0; i++) {
+        const tti_quant_rule *rule = &m->q->rule[i];
+        group = rule->bits == bits && !rule->is_float && rule->strategy == TTI_QUANT_GROUP &&
+                        ceil_div(m->K, rule->group) == G
+                    ? rule->group
+                    : 0;
+    }
+    *bits_out = bits;
+    *group_out = group;
+    return check_rules(m, bits, false, group, 1);
+}
+
+static tt_status add_packed_shape(making *m, const tti_entry *shape)
+{
+    TT_CHECK((is_type(shape, "I64") || is_type(shape, "I32")) && shape->n_dims == 1 &&
+                 shape->dim[0] == 2,
+             TT_ERR_FILE, "%s: tensor '%s' is not two numbers of I64 or I32", path_of(m, shape),
+             tti_show(shape->name).text);
+    m->source.part[TTI_PART_SHAPE] = part_of(shape, 1, 2);
+    return TT_OK;
+}
+
 static tt_status make_packed(making *m)
 {
     tti_source *s = &m->source;
@@ -407,38 +444,18 @@ static tt_status make_packed(making *m)
         return bad_type(m, scale, "scales are F32, BF16 or F16");
     }
     m->N = lines;
-    int64_t G = scale->n_dims == m->code->n_dims && scale->n_dims <= TTI_MAX_DIMS
-                    ? scale->dim[scale->n_dims - 1]
-                    : 0;
-    int bits = G > 0 ? bits_of_words(m, words, G) : 0;
-    if (bits == 0 || scale->dim[scale->n_dims - 2] != m->N ||
-        scale->bytes / (scale->dtype->bits / 8) != (uint64_t)(m->planes * m->N * G)) {
-        return bad_shape(m, scale,
-                         "no config_groups of quantization_config with 4 or 8 bits fits them");
-    }
-    m->K = words * (32 / bits);
-    int64_t group = G == 1 ? m->K : 0;
-    for (int i = 0; i < m->q->n_rules && group == 0; i++) {
-        const tti_quant_rule *rule = &m->q->rule[i];
-        group = rule->bits == bits && !rule->is_float && rule->strategy == TTI_QUANT_GROUP &&
-                        ceil_div(m->K, rule->group) == G
-                    ? rule->group
-                    : 0;
-    }
-    TT_TRY(check_rules(m, bits, false, group, 1));
+    int bits = 0;
+    int64_t group = 0;
+    TT_TRY(size_packed(m, scale, words, &bits, &group));
     s->part[TTI_PART_CODE] = part_of(m->code, lines, words);
     pack_part(&s->part[TTI_PART_CODE], bits, TTI_PACKING_INPUTS);
-    s->part[TTI_PART_SCALE] = part_of(scale, m->N, G);
+    s->part[TTI_PART_SCALE] = part_of(scale, m->N, scale->dim[scale->n_dims - 1]);
     s->scale_rows = 1;
     if (zero) {
-        TT_TRY(add_packed_zeros(m, zero, bits, G));
+        TT_TRY(add_packed_zeros(m, zero, bits, s->part[TTI_PART_SCALE].words));
     }
     if (shape) {
-        TT_CHECK((is_type(shape, "I64") || is_type(shape, "I32")) && shape->n_dims == 1 &&
-                     shape->dim[0] == 2,
-                 TT_ERR_FILE, "%s: tensor '%s' is not two numbers of I64 or I32", path_of(m, shape),
-                 tti_show(shape->name).text);
-        s->part[TTI_PART_SHAPE] = part_of(shape, 1, 2);
+        TT_TRY(add_packed_shape(m, shape));
     }
     TT_TRY(add_groups(m, companion(m, "", "_g_idx")));
     s->flip = !zero && bits == 8 ? 0x80 : 0;
