@@ -80,16 +80,23 @@ tt_status tti_builtin_call(tti_run *r, int line, const tti_builtin *builtin, con
     return builtin->fn(r, &call, out);
 }
 
-tt_status tti_chat_call_named(tti_run *r, int line, const tti_builtin *(*find)(tti_string),
-                              const char *what, tti_string name, const tti_value *self,
-                              const tti_args *args, tti_value *out)
+static tt_status need(int line, const char *what, tti_string name, const tti_builtin *builtin)
 {
-    const tti_builtin *builtin = find(name);
-    if (!builtin) {
-        return TTI_CHAT_FAIL(TT_ERR_UNSUPPORTED, line, "the %s \"%.*s\" is not supported", what,
-                             tti_chat_shown(name.n), name.text);
-    }
-    return tti_builtin_call(r, line, builtin, self, args, out);
+    return builtin ? TT_OK
+                   : TTI_CHAT_FAIL(TT_ERR_UNSUPPORTED, line, "the %s \"%.*s\" is not supported",
+                                   what, tti_chat_shown(name.n), name.text);
+}
+
+tt_status tti_chat_need_filter(int line, tti_string name, const tti_builtin **builtin_out)
+{
+    *builtin_out = tti_chat_find_filter(name);
+    return need(line, "filter", name, *builtin_out);
+}
+
+tt_status tti_chat_need_test(int line, tti_string name, const tti_builtin **builtin_out)
+{
+    *builtin_out = tti_chat_find_test(name);
+    return need(line, "test", name, *builtin_out);
 }
 
 tt_status tti_call_integer(const tti_call *call, int k, int64_t fallback, int64_t *out)

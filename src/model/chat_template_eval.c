@@ -427,11 +427,14 @@ static tt_status evaluate_filter(tti_run *r, const tti_expr *expr, const tti_val
     } else {
         TT_TRY(tti_chat_evaluate(r, expr->left, &self));
     }
-    bool test = expr->kind == TTI_EXPR_TEST;
+    const tti_builtin *builtin;
     tt_status st = evaluate_args(r, expr->args, NULL, &args);
     if (st == TT_OK) {
-        st = tti_chat_call_named(r, expr->line, test ? tti_chat_find_test : tti_chat_find_filter,
-                                 test ? "test" : "filter", expr->name, &self, &args, out);
+        st = expr->kind == TTI_EXPR_TEST ? tti_chat_need_test(expr->line, expr->name, &builtin)
+                                         : tti_chat_need_filter(expr->line, expr->name, &builtin);
+    }
+    if (st == TT_OK) {
+        st = tti_builtin_call(r, expr->line, builtin, &self, &args, out);
     }
     r->n_stack = n_stack;
     return st;

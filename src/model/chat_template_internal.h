@@ -422,10 +422,9 @@ const tti_builtin *tti_builtin_find(const tti_builtin *table, tti_string name);
 const tti_builtin *tti_chat_find_filter(tti_string name);
 tt_status tti_builtin_call(tti_run *r, int line, const tti_builtin *builtin, const tti_value *self,
                            const tti_args *args, tti_value *out);
-/* A filter or test by its name in a string. */
-tt_status tti_chat_call_named(tti_run *r, int line, const tti_builtin *(*find)(tti_string),
-                              const char *what, tti_string name, const tti_value *self,
-                              const tti_args *args, tti_value *out);
+/* The filter, the test of that name, for a template that needs it. */
+tt_status tti_chat_need_filter(int line, tti_string name, const tti_builtin **builtin_out);
+tt_status tti_chat_need_test(int line, tti_string name, const tti_builtin **builtin_out);
 const tti_builtin *tti_chat_find_test(tti_string name);
 /* Reads arguments as numbers and strings. */
 tt_status tti_call_integer(const tti_call *call, int k, int64_t fallback, int64_t *out);

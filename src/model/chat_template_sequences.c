@@ -92,8 +92,9 @@ static tt_status filter_choose(tti_run *r, const tti_call *call, tti_value *out)
         }
         if (test) {
             tti_string name = {test->as.string.text, test->n};
-            TT_TRY(tti_chat_call_named(r, call->line, tti_chat_find_test, "test", name, &one, &rest,
-                                       &truth));
+            const tti_builtin *builtin;
+            TT_TRY(tti_chat_need_test(call->line, name, &builtin));
+            TT_TRY(tti_builtin_call(r, call->line, builtin, &one, &rest, &truth));
         }
         if (tti_value_is_true(&truth) != reject) {
             chosen[made++] = items[k];
@@ -129,8 +130,9 @@ static tt_status filter_map(tti_run *r, const tti_call *call, tti_value *out)
                          .n = args->n - 1,
                          .keyword = args->keyword,
                          .n_keywords = args->n_keywords};
-        TT_TRY(tti_chat_call_named(r, call->line, tti_chat_find_filter, "filter", name, &items[k],
-                                   &rest, &mapped[k]));
+        const tti_builtin *builtin;
+        TT_TRY(tti_chat_need_filter(call->line, name, &builtin));
+        TT_TRY(tti_builtin_call(r, call->line, builtin, &items[k], &rest, &mapped[k]));
     }
     return make_generator(r, mapped, n, out);
 }

@@ -74,12 +74,23 @@ static tt_status parse_targets(tti_lexer *p, bool attributes, const tti_target *
     return TT_OK;
 }
 
+/* An `else` with its body, if there is one; `tag` is what it belongs to. */
+static tt_status parse_else(place *at, const char *tag, tti_node **body)
+{
+    bool found;
+    TT_TRY(tti_lex_accept(at->p, TTI_TOKEN_NAME, "else", &found));
+    if (!found) {
+        return TT_OK;
+    }
+    TT_TRY(tti_lex_end_tag(at->p));
+    return parse_body(at, tag, body);
+}
+
 /* After the condition of `if`; each `elif` is an IF in the `other` of the one before. */
 static tt_status parse_if(place *at, tti_node **out)
 {
     tti_lexer *p = at->p;
     tti_node *node;
-    bool more;
     TT_TRY(make_node(p, TTI_NODE_IF, &node));
     *out = node;
     for (;;) {
@@ -94,11 +105,7 @@ static tt_status parse_if(place *at, tti_node **out)
         node = node->other;
         node->is_elif = true;
     }
-    TT_TRY(tti_lex_accept(p, TTI_TOKEN_NAME, "else", &more));
-    if (more) {
-        TT_TRY(tti_lex_end_tag(p));
-        TT_TRY(parse_body(at, "if", &node->other));
-    }
+    TT_TRY(parse_else(at, "if", &node->other));
     return end_with(p, "endif");
 }
 
@@ -124,11 +131,7 @@ static tt_status parse_for(place *at, tti_node **out)
     at->loops++;
     TT_TRY(parse_body(at, "for", &node->body));
     at->loops--;
-    TT_TRY(tti_lex_accept(p, TTI_TOKEN_NAME, "else", &more));
-    if (more) {
-        TT_TRY(tti_lex_end_tag(p));
-        TT_TRY(parse_body(at, "for", &node->other));
-    }
+    TT_TRY(parse_else(at, "for", &node->other));
     return end_with(p, "endfor");
 }
 
