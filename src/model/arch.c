@@ -95,6 +95,15 @@ bool tti_arch_unless_mlp_only(const tti_hyper *hyper, int64_t layer)
     return (layer + 1) % hyper->moe_every == 0;
 }
 
+tt_status tti_arch_check_word(const tti_hyper *hyper, const char *key, const char *value,
+                              const char *one, const char *other)
+{
+    TT_CHECK(strcmp(value, one) == 0 || (other && strcmp(value, other) == 0), TT_ERR_UNSUPPORTED,
+             "%s: %s '%s' is not supported for this architecture", tti_show_path(hyper->what), key,
+             tti_show(value).text);
+    return TT_OK;
+}
+
 tt_status tti_arch_check_mlp_only(const tti_hyper *hyper)
 {
     const json_t *dense = mlp_only_layers(hyper);
@@ -136,6 +145,11 @@ void tti_arch_set_window(const tti_hyper *hyper, int64_t id, bool by_default, tt
 void tti_arch_all_slide(const tti_hyper *hyper, int64_t id, tt_layer *layer)
 {
     tti_arch_set_window(hyper, id, true, layer);
+}
+
+void tti_arch_last_slide(const tti_hyper *hyper, int64_t id, tt_layer *layer)
+{
+    tti_arch_set_window(hyper, id, id >= hyper->max_window_layers, layer);
 }
 
 tt_router tti_router_softmax(bool normalise)

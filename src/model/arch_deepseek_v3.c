@@ -1,35 +1,13 @@
 /* arch_deepseek_v3.c - DeepSeek-V3, R1, V3.1, Kimi-K2, Moonlight: latent attention, sigmoid router
  * with a choice bias and groups ranked by their two best. Source: arXiv:2412.19437. */
 #include "model_internal.h"
-#include <string.h>
 
 static const tti_key keys[] = {
-    TTI_KEY_SIZE("num_hidden_layers", arch.L, TTI_MAX_LAYERS),
-    TTI_KEY_SIZE("hidden_size", arch.H, TTI_MAX_WIDTH),
-    TTI_KEY_SIZE("vocab_size", arch.V, TTI_MAX_VOCABULARY),
-    TTI_KEY_SIZE("num_attention_heads", arch.Nq, TTI_MAX_WIDTH),
-    TTI_KEY_SIZE("intermediate_size", arch.F_dense, TTI_MAX_WIDTH),
-    TTI_KEY_SIZE("moe_intermediate_size", arch.F, TTI_MAX_WIDTH),
-    TTI_KEY_EXPERTS("n_routed_experts", "num_experts", "num_local_experts", "moe_num_experts"),
-    TTI_KEY_SIZE("num_experts_per_tok", arch.K, TTI_MAX_EXPERTS),
-    TTI_KEY_SIZE_OR("max_position_embeddings", arch.context, TTI_MAX_CONTEXT, 4096),
-    TTI_KEY_EPS(1e-6),
-    TTI_KEY_BOOL_OR("tie_word_embeddings", arch.tied_embeddings, false),
-    TTI_KEY_COUNT_OR("q_lora_rank", arch.q_rank, TTI_MAX_WIDTH, 1536),
-    TTI_KEY_SIZE_OR("kv_lora_rank", arch.kv_rank, TTI_MAX_WIDTH, 512),
-    TTI_KEY_SIZE_OR("qk_nope_head_dim", arch.nope_dim, TTI_MAX_WIDTH, 128),
-    TTI_KEY_SIZE_OR("qk_rope_head_dim", arch.rope_dim, TTI_MAX_WIDTH, 64),
-    TTI_KEY_SIZE_OR("v_head_dim", arch.v_dim, TTI_MAX_WIDTH, 128),
-    TTI_KEY_BOOL_OR("attention_bias", attention_bias, false),
-    TTI_KEY_BOOL_OR("mlp_bias", mlp_bias, false),
+    TTI_KEYS_MLA(4096),
     TTI_KEY_BOOL_OR("rope_interleave", rope_interleaved, true),
-    TTI_KEY_COUNT_OR("n_shared_experts", n_shared, TTI_MAX_EXPERTS, 1),
-    TTI_KEY_COUNT_OR("first_k_dense_replace", first_dense, TTI_MAX_LAYERS, 3),
+    TTI_KEYS_SHARED(1, 3),
     TTI_KEY_SIZE_OR("moe_layer_freq", moe_every, TTI_MAX_LAYERS, 1),
-    TTI_KEY_COUNT_OR("n_group", arch.router.n_groups, TTI_MAX_EXPERTS, 8),
-    TTI_KEY_COUNT_OR("topk_group", arch.router.n_groups_kept, TTI_MAX_EXPERTS, 4),
-    TTI_KEY_BOOL_OR("norm_topk_prob", norm_topk, true),
-    TTI_KEY_SCALE_OR(2.5),
+    TTI_KEYS_GROUPS(8, 4, true, 2.5),
     TTI_KEY_STRING_OR("topk_method", topk_method, "noaux_tc"),
     TTI_KEY_STRING_OR("scoring_func", scoring, "sigmoid"),
     TTI_KEY_COUNT_OR("num_nextn_predict_layers", n_nextn, TTI_MAX_LAYERS, 0),
@@ -38,12 +16,8 @@ static const tti_key keys[] = {
 static tt_status finish(tti_hyper *hyper)
 {
     tt_arch *arch = &hyper->arch;
-    TT_CHECK(strcmp(hyper->topk_method, "noaux_tc") == 0, TT_ERR_UNSUPPORTED,
-             "%s: topk_method '%s' is not supported for this architecture",
-             tti_show_path(hyper->what), tti_show(hyper->topk_method).text);
-    TT_CHECK(strcmp(hyper->scoring, "sigmoid") == 0, TT_ERR_UNSUPPORTED,
-             "%s: scoring_func '%s' is not supported for this architecture",
-             tti_show_path(hyper->what), tti_show(hyper->scoring).text);
+    TT_TRY(tti_arch_check_word(hyper, "topk_method", hyper->topk_method, "noaux_tc", NULL));
+    TT_TRY(tti_arch_check_word(hyper, "scoring_func", hyper->scoring, "sigmoid", NULL));
     arch->router = tti_router_sigmoid(hyper);
     arch->F_shared = arch->F * hyper->n_shared;
     TT_TRY(tti_arch_check_router(hyper));

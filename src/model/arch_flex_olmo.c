@@ -7,8 +7,7 @@ static const tti_key keys[] = {
     TTI_KEYS_GQA(0, 0, 4096, 1e-6),
     TTI_KEY_TIED(false),
     TTI_KEY_SIZE("intermediate_size", arch.F, TTI_MAX_WIDTH),
-    TTI_KEY_EXPERTS("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"),
-    TTI_KEY_SIZE("num_experts_per_tok", arch.K, TTI_MAX_EXPERTS),
+    TTI_KEYS_EXPERTS("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"),
     TTI_KEY_BOOL_OR("attention_bias", attention_bias, false),
     TTI_KEY_BOOL_OR("norm_topk_prob", norm_topk, false),
     TTI_KEYS_END};

@@ -6,8 +6,7 @@ static const tti_key keys[] = {
     TTI_KEYS_GQA(8, 0, 131072, 1e-5),
     TTI_KEY_TIED(false),
     TTI_KEY_SIZE("intermediate_size", arch.F, TTI_MAX_WIDTH),
-    TTI_KEY_EXPERTS("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts"),
-    TTI_KEY_SIZE("num_experts_per_tok", arch.K, TTI_MAX_EXPERTS),
+    TTI_KEYS_EXPERTS("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts"),
     TTI_KEY_COUNT_OR("sliding_window", sliding_window, TTI_MAX_CONTEXT, 0),
     TTI_KEYS_END};
 

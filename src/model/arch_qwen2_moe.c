@@ -11,13 +11,11 @@ static const tti_key keys[] = {
     TTI_KEY_SIZE_OR("intermediate_size", arch.F_dense, TTI_MAX_WIDTH, 5632),
     TTI_KEY_SIZE("moe_intermediate_size", arch.F, TTI_MAX_WIDTH),
     TTI_KEY_COUNT_OR("shared_expert_intermediate_size", arch.F_shared, TTI_MAX_WIDTH, 5632),
-    TTI_KEY_EXPERTS("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"),
-    TTI_KEY_SIZE("num_experts_per_tok", arch.K, TTI_MAX_EXPERTS),
+    TTI_KEYS_EXPERTS("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"),
     TTI_KEY_BOOL_OR("qkv_bias", attention_bias, true),
     TTI_KEY_SIZE_OR("decoder_sparse_step", moe_every, TTI_MAX_LAYERS, 1),
     TTI_KEY_BOOL_OR("norm_topk_prob", norm_topk, false),
-    TTI_KEY_BOOL_OR("use_sliding_window", use_sliding_window, false),
-    TTI_KEY_COUNT_OR("sliding_window", sliding_window, TTI_MAX_CONTEXT, 4096),
+    TTI_KEYS_SWITCHED_WINDOW(4096),
     TTI_KEY_COUNT_OR("max_window_layers", max_window_layers, TTI_MAX_LAYERS, N_WINDOW_LAYERS),
     TTI_KEYS_END};
 

@@ -9,8 +9,7 @@ static const tti_key keys[] = {
     TTI_KEY_TIED(false),
     TTI_KEY_SIZE("intermediate_size", arch.F_dense, TTI_MAX_WIDTH),
     TTI_KEY_BOOL_OR("attention_bias", attention_bias, false),
-    TTI_KEY_BOOL_OR("use_sliding_window", use_sliding_window, false),
-    TTI_KEY_COUNT_OR("sliding_window", sliding_window, TTI_MAX_CONTEXT, 4096),
+    TTI_KEYS_SWITCHED_WINDOW(4096),
     TTI_KEY_COUNT_OR("max_window_layers", max_window_layers, TTI_MAX_LAYERS, FIRST_SLIDING_LAYER),
     TTI_KEYS_END};
 
@@ -18,11 +17,6 @@ static tt_status finish(tti_hyper *hyper)
 {
     hyper->arch.qk_norm = TT_QK_NORM_HEAD;
     return tti_arch_finish_gqa(hyper);
-}
-
-static void set_layer(const tti_hyper *hyper, int64_t id, tt_layer *layer)
-{
-    tti_arch_set_window(hyper, id, id >= hyper->max_window_layers, layer);
 }
 
 const tti_family tti_family_qwen3 = {
@@ -33,5 +27,5 @@ const tti_family tti_family_qwen3 = {
     .keys = keys,
     .finish = finish,
     .layer_is_moe = tti_arch_every_layer,
-    .set_layer = set_layer,
+    .set_layer = tti_arch_last_slide,
 };

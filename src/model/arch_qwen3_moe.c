@@ -7,13 +7,11 @@ static const tti_key keys[] = {
     TTI_KEY_TIED(false),
     TTI_KEY_SIZE_OR("intermediate_size", arch.F_dense, TTI_MAX_WIDTH, 6144),
     TTI_KEY_SIZE("moe_intermediate_size", arch.F, TTI_MAX_WIDTH),
-    TTI_KEY_EXPERTS("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"),
-    TTI_KEY_SIZE("num_experts_per_tok", arch.K, TTI_MAX_EXPERTS),
+    TTI_KEYS_EXPERTS("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"),
     TTI_KEY_BOOL_OR("attention_bias", attention_bias, false),
     TTI_KEY_SIZE_OR("decoder_sparse_step", moe_every, TTI_MAX_LAYERS, 1),
     TTI_KEY_BOOL_OR("norm_topk_prob", norm_topk, false),
-    TTI_KEY_BOOL_OR("use_sliding_window", use_sliding_window, false),
-    TTI_KEY_COUNT_OR("sliding_window", sliding_window, TTI_MAX_CONTEXT, 4096),
+    TTI_KEYS_SWITCHED_WINDOW(4096),
     TTI_KEYS_END};
 
 static tt_status finish(tti_hyper *hyper)

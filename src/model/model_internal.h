@@ -425,6 +425,10 @@ bool tti_arch_every_layer(const tti_hyper *hyper, int64_t layer);
 bool tti_arch_after_dense(const tti_hyper *hyper, int64_t layer);
 bool tti_arch_unless_mlp_only(const tti_hyper *hyper, int64_t layer);
 tt_status tti_arch_check_mlp_only(const tti_hyper *hyper);
+/* That the value is one of the words that the family knows; other may be NULL. Errors:
+ * TT_ERR_UNSUPPORTED naming the key. */
+tt_status tti_arch_check_word(const tti_hyper *hyper, const char *key, const char *value,
+                              const char *one, const char *other);
 
 /* Finds the family of a configuration and the architecture's name there (borrowed).
  * Errors: TT_ERR_FILE, TT_ERR_UNSUPPORTED naming an unknown architecture. */
@@ -481,6 +485,9 @@ enum {
         .type = TTI_KEY_INT, .flags = TTI_KEY_REQUIRED, .name = {own, __VA_ARGS__},                \
         .offset = TTI_OFFSET(arch.E), .min = 1, .max = TTI_MAX_EXPERTS                             \
     }
+/* E and K. */
+#define TTI_KEYS_EXPERTS(...)                                                                      \
+    TTI_KEY_EXPERTS(__VA_ARGS__), TTI_KEY_SIZE("num_experts_per_tok", arch.K, TTI_MAX_EXPERTS)
 #define TTI_KEY_SCALE_OR(value)                                                                    \
     {                                                                                              \
         .type = TTI_KEY_REAL, .name = {"routed_scaling_factor"}, .offset = TTI_OFFSET(scale),      \
@@ -498,6 +505,38 @@ enum {
         TTI_KEY_SIZE_OR("max_position_embeddings", arch.context, TTI_MAX_CONTEXT, n_context),      \
         TTI_KEY_EPS(eps)
 #define TTI_KEY_TIED(value) TTI_KEY_BOOL_OR("tie_word_embeddings", arch.tied_embeddings, value)
+/* The keys of DeepSeek's decoders with latent attention but for those of their routers. */
+#define TTI_KEYS_MLA(n_context)                                                                    \
+    TTI_KEY_SIZE("num_hidden_layers", arch.L, TTI_MAX_LAYERS),                                     \
+        TTI_KEY_SIZE("hidden_size", arch.H, TTI_MAX_WIDTH),                                        \
+        TTI_KEY_SIZE("vocab_size", arch.V, TTI_MAX_VOCABULARY),                                    \
+        TTI_KEY_SIZE("num_attention_heads", arch.Nq, TTI_MAX_WIDTH),                               \
+        TTI_KEY_SIZE("intermediate_size", arch.F_dense, TTI_MAX_WIDTH),                            \
+        TTI_KEY_SIZE("moe_intermediate_size", arch.F, TTI_MAX_WIDTH),                              \
+        TTI_KEYS_EXPERTS("n_routed_experts", "num_experts", "num_local_experts",                   \
+                         "moe_num_experts"),                                                       \
+        TTI_KEY_SIZE_OR("max_position_embeddings", arch.context, TTI_MAX_CONTEXT, n_context),      \
+        TTI_KEY_EPS(1e-6), TTI_KEY_TIED(false),                                                    \
+        TTI_KEY_COUNT_OR("q_lora_rank", arch.q_rank, TTI_MAX_WIDTH, 1536),                         \
+        TTI_KEY_SIZE_OR("kv_lora_rank", arch.kv_rank, TTI_MAX_WIDTH, 512),                         \
+        TTI_KEY_SIZE_OR("qk_nope_head_dim", arch.nope_dim, TTI_MAX_WIDTH, 128),                    \
+        TTI_KEY_SIZE_OR("qk_rope_head_dim", arch.rope_dim, TTI_MAX_WIDTH, 64),                     \
+        TTI_KEY_SIZE_OR("v_head_dim", arch.v_dim, TTI_MAX_WIDTH, 128),                             \
+        TTI_KEY_BOOL_OR("attention_bias", attention_bias, false),                                  \
+        TTI_KEY_BOOL_OR("mlp_bias", mlp_bias, false)
+/* Shared experts, counted in routed ones, and the dense layers before the first MoE layer. */
+#define TTI_KEYS_SHARED(experts, dense)                                                            \
+    TTI_KEY_COUNT_OR("n_shared_experts", n_shared, TTI_MAX_EXPERTS, experts),                      \
+        TTI_KEY_COUNT_OR("first_k_dense_replace", first_dense, TTI_MAX_LAYERS, dense)
+/* A router that chooses groups of experts first. */
+#define TTI_KEYS_GROUPS(groups, kept, normalise, factor)                                           \
+    TTI_KEY_COUNT_OR("n_group", arch.router.n_groups, TTI_MAX_EXPERTS, groups),                    \
+        TTI_KEY_COUNT_OR("topk_group", arch.router.n_groups_kept, TTI_MAX_EXPERTS, kept),          \
+        TTI_KEY_BOOL_OR("norm_topk_prob", norm_topk, normalise), TTI_KEY_SCALE_OR(factor)
+/* A window that a switch of its own turns on. */
+#define TTI_KEYS_SWITCHED_WINDOW(size)                                                             \
+    TTI_KEY_BOOL_OR("use_sliding_window", use_sliding_window, false),                              \
+        TTI_KEY_COUNT_OR("sliding_window", sliding_window, TTI_MAX_CONTEXT, size)
 #define TTI_KEY_FACTOR_OR(key, field, value)                                                       \
     {                                                                                              \
         .type = TTI_KEY_FLOAT, .name = {key}, .offset = TTI_OFFSET(field), .fallback = (value),    \
@@ -509,6 +548,8 @@ void tti_arch_set_window(const tti_hyper *hyper, int64_t id, bool by_default, tt
 bool tti_arch_layer_is(const tti_hyper *hyper, int64_t id, const char *type, bool by_default);
 /* set_layer where every layer slides, or none (use_sliding_window). */
 void tti_arch_all_slide(const tti_hyper *hyper, int64_t id, tt_layer *layer);
+/* set_layer where layers slide from max_window_layers on. */
+void tti_arch_last_slide(const tti_hyper *hyper, int64_t id, tt_layer *layer);
 /* A router without groups: softmax over all experts, or sigmoids with a bias for choosing. */
 tt_router tti_router_softmax(bool normalise);
 tt_router tti_router_sigmoid(const tti_hyper *hyper);
