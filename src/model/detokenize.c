@@ -33,33 +33,15 @@ struct tt_detokenizer {
 };
 
 /* ---- loading ---- */
-static tt_status set_content(const char *path, const char *content, size_t n,
-                             tti_decode_stage *stage)
-{
-    stage->n_content = n;
-    stage->content = tti_tokenizer_copy(content, n);
-    TT_CHECK(stage->content, TT_ERR_NOMEM, "%s: out of memory for the decoder", path);
-    return TT_OK;
-}
-
-static tt_status load_content(const char *path, const json_t *json, const char *key,
-                              tti_decode_stage *stage)
-{
-    const char *s;
-    size_t n;
-    TT_TRY(tti_tokenizer_json_string(path, json, key, &s, &n));
-    return set_content(path, s, n, stage);
-}
-
 static tt_status load_stage(const char *path, const json_t *json, tti_decode_stage *stage)
 {
     int64_t start, stop;
     switch (stage->kind) {
     case TTI_DECODE_REPLACE:
-        TT_TRY(load_content(path, json, "content", stage));
+        TT_TRY(tti_tokenizer_json_keep(path, json, "content", &stage->content, &stage->n_content));
         return tti_pattern_load(path, json_object_get(json, "pattern"), &stage->pattern);
     case TTI_DECODE_STRIP:
-        TT_TRY(load_content(path, json, "content", stage));
+        TT_TRY(tti_tokenizer_json_keep(path, json, "content", &stage->content, &stage->n_content));
         TT_CHECK(stage->n_content > 0, TT_ERR_FILE,
                  "%s: the decoder Strip has an empty \"content\"", path);
         TT_TRY(tti_tokenizer_json_integer(path, json, "start", 0, INT32_MAX, &start));
@@ -68,7 +50,8 @@ static tt_status load_stage(const char *path, const json_t *json, tti_decode_sta
         stage->stop = (size_t)stop;
         return TT_OK;
     case TTI_DECODE_METASPACE:
-        TT_TRY(load_content(path, json, "replacement", stage));
+        TT_TRY(
+            tti_tokenizer_json_keep(path, json, "replacement", &stage->content, &stage->n_content));
         TT_CHECK(stage->n_content > 0, TT_ERR_FILE, "%s: \"replacement\" is empty", path);
         return tti_metaspace_prepend(path, json, &stage->prepend);
     default:
@@ -96,7 +79,7 @@ tt_status tti_decoder_add_replace(const char *path, tti_decoder *out, const char
 {
     tti_decode_stage *stage;
     TT_TRY(tti_decoder_add(path, out, TTI_DECODE_REPLACE, &stage));
-    TT_TRY(set_content(path, to, strlen(to), stage));
+    TT_TRY(tti_tokenizer_keep(path, to, strlen(to), &stage->content, &stage->n_content));
     return tti_pattern_from_string(from, strlen(from), &stage->pattern);
 }
 
@@ -107,7 +90,7 @@ tt_status tti_decoder_add_strip(const char *path, tti_decoder *out, const char *
     TT_TRY(tti_decoder_add(path, out, TTI_DECODE_STRIP, &stage));
     stage->start = start;
     stage->stop = stop;
-    return set_content(path, content, strlen(content), stage);
+    return tti_tokenizer_keep(path, content, strlen(content), &stage->content, &stage->n_content);
 }
 
 static tt_status load_nested(const char *path, const json_t *json, unsigned depth, tti_decoder *out)
@@ -197,22 +180,20 @@ static tt_status replace_held(tt_detokenizer *d, size_t k, bool all)
     const tti_decode_stage *stage = stage_of(d, k);
     tt_text *held = &d->state[k].held;
     tti_regex_work regex = {0};
-    tti_pattern_walk walk = {0};
+    tti_pattern_walk walk = {.text = held->bytes, .n = held->n};
     tt_status st = TT_OK;
     size_t done = 0;
     while (st == TT_OK && held->n > 0) {
         bool found = false;
-        size_t start = 0, end = 0;
-        st = tti_pattern_next(&stage->pattern, &regex, held->bytes, held->n, &walk, &found, &start,
-                              &end);
+        st = tti_pattern_next(&stage->pattern, &regex, &walk, &found);
         if (st != TT_OK || !found) {
             break;
         }
-        st = feed(d, k + 1, held->bytes + done, start - done);
+        st = feed(d, k + 1, held->bytes + done, walk.start - done);
         if (st == TT_OK) {
             st = feed(d, k + 1, stage->content, stage->n_content);
         }
-        done = end;
+        done = walk.end;
     }
     tti_regex_work_fini(&regex);
     TT_TRY(st);

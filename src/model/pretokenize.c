@@ -168,9 +168,7 @@ static tt_status load_metaspace(const char *path, const json_t *json, tti_pretok
     TT_CHECK(n > 0, TT_ERR_FILE, "%s: \"replacement\" is empty", path);
     TT_TRY(tti_tokenizer_json_bool(path, json, "split", true, &split));
     TT_TRY(add_step(path, out, TTI_STEP_METASPACE, &step));
-    step->replacement = tti_tokenizer_copy(replacement, n);
-    TT_CHECK(step->replacement, TT_ERR_NOMEM, "%s: out of memory for the pre-tokenizer", path);
-    step->n_replacement = n;
+    TT_TRY(tti_tokenizer_keep(path, replacement, n, &step->replacement, &step->n_replacement));
     TT_TRY(tti_metaspace_prepend(path, json, &step->prepend));
     if (split) {
         TT_TRY(add_step(path, out, TTI_STEP_SPLIT, &step));
@@ -231,24 +229,27 @@ void tti_pretokenizer_fini(tti_pretokenizer *pretokenizer)
 static tt_status run_step(tti_encoder *encoder, size_t k, const char *text, size_t n,
                           bool at_start);
 
-/* Where a split stands: a stretch that the next one may still join, and what came before it. */
-typedef struct split_state {
+/* A text that step k splits, and where that stands: a stretch that the next one may still join, and
+ * what came before it. */
+typedef struct splitting {
+    tti_encoder *encoder;
+    size_t k;
+    const char *text;
+    bool at_start;
     size_t start, end;
     bool holds;      /* [start, end) waits */
     bool last_match; /* the stretch seen last was a match */
-} split_state;
+} splitting;
 
-static tt_status give(tti_encoder *encoder, size_t k, const char *text, size_t start, size_t end,
-                      bool at_start)
+static tt_status give(const splitting *s, size_t start, size_t end)
 {
-    return run_step(encoder, k + 1, text + start, end - start, at_start && start == 0);
+    return run_step(s->encoder, s->k + 1, s->text + start, end - start, s->at_start && start == 0);
 }
 
-/* Takes the next stretch of step k's text, a match or a gap, and hands on what is now complete. */
-static tt_status split_take(tti_encoder *encoder, size_t k, const char *text, bool at_start,
-                            split_state *state, size_t start, size_t end, bool is_match)
+/* Takes the next stretch of the text, a match or a gap, and hands on what is now complete. */
+static tt_status split_take(splitting *s, size_t start, size_t end, bool is_match)
 {
-    const tti_step *step = &encoder->tokenizer->pretokenizer.step[k];
+    const tti_step *step = &s->encoder->tokenizer->pretokenizer.step[s->k];
     bool joins = false;
     if (start == end) {
         return TT_OK;
@@ -256,28 +257,28 @@ static tt_status split_take(tti_encoder *encoder, size_t k, const char *text, bo
     is_match = is_match != step->invert;
     switch (step->behavior) {
     case TTI_ISOLATED:
-        return give(encoder, k, text, start, end, at_start);
+        return give(s, start, end);
     case TTI_REMOVED:
-        return is_match ? TT_OK : give(encoder, k, text, start, end, at_start);
+        return is_match ? TT_OK : give(s, start, end);
     case TTI_CONTIGUOUS:
-        joins = is_match == state->last_match;
+        joins = is_match == s->last_match;
         break;
     case TTI_MERGED_WITH_PREVIOUS:
-        joins = is_match && !state->last_match;
+        joins = is_match && !s->last_match;
         break;
     case TTI_MERGED_WITH_NEXT:
-        joins = !is_match && state->last_match;
+        joins = !is_match && s->last_match;
         break;
     }
-    if (state->holds && !joins) {
-        TT_TRY(give(encoder, k, text, state->start, state->end, at_start));
+    if (s->holds && !joins) {
+        TT_TRY(give(s, s->start, s->end));
     }
-    if (!state->holds || !joins) {
-        state->start = start;
+    if (!s->holds || !joins) {
+        s->start = start;
     }
-    state->end = end;
-    state->holds = true;
-    state->last_match = is_match;
+    s->end = end;
+    s->holds = true;
+    s->last_match = is_match;
     return TT_OK;
 }
 
@@ -285,23 +286,21 @@ static tt_status run_split(tti_encoder *encoder, size_t k, const char *text, siz
                            bool at_start)
 {
     const tti_step *step = &encoder->tokenizer->pretokenizer.step[k];
-    tti_pattern_walk walk = {0};
-    split_state state = {0};
+    tti_pattern_walk walk = {.text = text, .n = n};
+    splitting s = {.encoder = encoder, .k = k, .text = text, .at_start = at_start};
     size_t done = 0;
     for (;;) {
         bool found;
-        size_t start = 0, end = 0;
-        TT_TRY(tti_pattern_next(&step->pattern, &encoder->regex, text, n, &walk, &found, &start,
-                                &end));
+        TT_TRY(tti_pattern_next(&step->pattern, &encoder->regex, &walk, &found));
         if (!found) {
             break;
         }
-        TT_TRY(split_take(encoder, k, text, at_start, &state, done, start, false));
-        TT_TRY(split_take(encoder, k, text, at_start, &state, start, end, true));
-        done = end;
+        TT_TRY(split_take(&s, done, walk.start, false));
+        TT_TRY(split_take(&s, walk.start, walk.end, true));
+        done = walk.end;
     }
-    TT_TRY(split_take(encoder, k, text, at_start, &state, done, n, false));
-    return state.holds ? give(encoder, k, text, state.start, state.end, at_start) : TT_OK;
+    TT_TRY(split_take(&s, done, n, false));
+    return s.holds ? give(&s, s.start, s.end) : TT_OK;
 }
 
 /* What step k has made of a text, before it is made. */

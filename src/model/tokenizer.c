@@ -41,6 +41,15 @@ char *tti_tokenizer_copy(const char *bytes, size_t n)
     return copy;
 }
 
+tt_status tti_tokenizer_keep(const char *path, const char *bytes, size_t n, char **copy_out,
+                             size_t *n_out)
+{
+    *copy_out = tti_tokenizer_copy(bytes, n);
+    TT_CHECK(*copy_out, TT_ERR_NOMEM, "%s: out of memory for the tokenizer", path);
+    *n_out = n;
+    return TT_OK;
+}
+
 tt_status tt_ids_append(tt_ids *ids, const int32_t *more, size_t n)
 {
     void *array = ids->id;
@@ -201,34 +210,14 @@ static void encoder_fini(tti_encoder *encoder)
     }
 }
 
-/* Text between raw added tokens. */
-static tt_status encode_gap(tti_encoder *encoder, const char *text, size_t n, bool at_start)
-{
-    const tt_tokenizer *t = encoder->tokenizer;
-    TT_TRY(tti_normalizer_exec(&t->normalizer, &encoder->regex, encoder->normal, &text, &n));
-    tti_added_walk walk = {.added = &t->added,
-                           .trie = &t->added.normalized,
-                           .text = text,
-                           .n = n,
-                           .skip_special = encoder->literal};
-    const tti_added_token *token;
-    size_t start, end;
-    while (tti_added_next(&walk, &token, &start, &end)) {
-        if (token) {
-            TT_TRY(tt_ids_append(encoder->ids, &token->id, 1));
-        } else {
-            TT_TRY(tti_pretokenize(encoder, text + start, end - start, at_start && start == 0));
-        }
-    }
-    return TT_OK;
-}
+typedef tt_status encode_fn(tti_encoder *encoder, const char *text, size_t n, bool at_start);
 
-/* Valid UTF-8. */
-static tt_status encode_text(tti_encoder *encoder, const char *text, size_t n, bool at_start)
+/* The added tokens that `trie` finds become ids; what is between them goes to encode_gap. */
+static tt_status encode_around(tti_encoder *encoder, const tti_trie *trie, const char *text,
+                               size_t n, bool at_start, encode_fn *encode_gap)
 {
-    const tt_tokenizer *t = encoder->tokenizer;
-    tti_added_walk walk = {.added = &t->added,
-                           .trie = &t->added.raw,
+    tti_added_walk walk = {.added = &encoder->tokenizer->added,
+                           .trie = trie,
                            .text = text,
                            .n = n,
                            .skip_special = encoder->literal};
@@ -242,6 +231,21 @@ static tt_status encode_text(tti_encoder *encoder, const char *text, size_t n, b
         }
     }
     return TT_OK;
+}
+
+/* Text between raw added tokens. */
+static tt_status encode_raw_gap(tti_encoder *encoder, const char *text, size_t n, bool at_start)
+{
+    const tt_tokenizer *t = encoder->tokenizer;
+    TT_TRY(tti_normalizer_exec(&t->normalizer, &encoder->regex, encoder->normal, &text, &n));
+    return encode_around(encoder, &t->added.normalized, text, n, at_start, tti_pretokenize);
+}
+
+/* Valid UTF-8. */
+static tt_status encode_text(tti_encoder *encoder, const char *text, size_t n, bool at_start)
+{
+    return encode_around(encoder, &encoder->tokenizer->added.raw, text, n, at_start,
+                         encode_raw_gap);
 }
 
 static tt_status encode_any(tti_encoder *encoder, const char *text, size_t n)

@@ -40,10 +40,7 @@ static tt_status keep_template(const char *path, const char *source, size_t n, c
                                size_t *n_out)
 {
     free(*template_out);
-    *template_out = tti_tokenizer_copy(source, n);
-    TT_CHECK(*template_out, TT_ERR_NOMEM, "%s: out of memory for the chat template", path);
-    *n_out = n;
-    return TT_OK;
+    return tti_tokenizer_keep(path, source, n, template_out, n_out);
 }
 
 /* Named templates: "default" is meant for conversations, "tool_use" for those with tools. */

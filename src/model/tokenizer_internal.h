@@ -29,6 +29,9 @@ enum {
 tt_status tti_tokenizer_grow(void **array, size_t *capacity, size_t need, size_t item_bytes);
 /* Copies bytes[n] into fresh memory with a NUL behind; NULL if memory is out (no message). */
 char *tti_tokenizer_copy(const char *bytes, size_t n);
+/* The same, of what was read from the file `path`. */
+tt_status tti_tokenizer_keep(const char *path, const char *bytes, size_t n, char **copy_out,
+                             size_t *n_out);
 
 /* ---- growth (tokenizer.c) ----
  * Steps that rewrite a text may make it longer, and lists of steps are a file's: each that doubles
@@ -72,6 +75,9 @@ tt_status tti_tokenizer_json_file(const char *path, bool *absent_out, char **tex
 tt_status tti_tokenizer_json_parse(const char *path, const char *text, size_t n, json_t **root_out);
 tt_status tti_tokenizer_json_string(const char *path, const json_t *object, const char *key,
                                     const char **s_out, size_t *n_out);
+/* A copy of it, owned. */
+tt_status tti_tokenizer_json_keep(const char *path, const json_t *object, const char *key,
+                                  char **copy_out, size_t *n_out);
 /* *s_out is NULL if absent. */
 tt_status tti_tokenizer_json_optional(const char *path, const json_t *object, const char *key,
                                       const char **s_out, size_t *n_out);
@@ -105,10 +111,12 @@ typedef struct tti_regex_work {
     pcre2_jit_stack *stack;
 } tti_regex_work;
 void tti_regex_work_fini(tti_regex_work *work);
-/* Where a walk over all matches of one text stands; all-zero is the start. */
+/* A walk over all matches of text[n] (valid UTF-8); all else zero is the start. */
 typedef struct tti_pattern_walk {
-    size_t from;     /* the search goes on here */
-    size_t last_end; /* of the last match */
+    const char *text;
+    size_t n;
+    size_t from;       /* the search goes on here */
+    size_t start, end; /* the last match */
     bool has_last;
 } tti_pattern_walk;
 
@@ -117,11 +125,10 @@ tt_status tti_pattern_load(const char *path, const json_t *json, tti_pattern *ou
 tt_status tti_pattern_from_regex(const char *path, const char *regex, size_t n, tti_pattern *out);
 tt_status tti_pattern_from_string(const char *string, size_t n, tti_pattern *out);
 void tti_pattern_fini(tti_pattern *pattern);
-/* The next match in text[n] (valid UTF-8), left to right, without overlap. *found_out false:
- * there is none. Errors: TT_ERR_REQUEST if a limit is exceeded. */
-tt_status tti_pattern_next(const tti_pattern *pattern, tti_regex_work *work, const char *text,
-                           size_t n, tti_pattern_walk *walk, bool *found_out, size_t *start_out,
-                           size_t *end_out);
+/* Goes on to the next match, left to right, without overlap. *found_out false: there is none.
+ * Errors: TT_ERR_REQUEST if a limit is exceeded. */
+tt_status tti_pattern_next(const tti_pattern *pattern, tti_regex_work *work, tti_pattern_walk *walk,
+                           bool *found_out);
 
 /* ---- normaliser (tokenizer_normalize.c) ---- */
 typedef enum tti_normalize_kind {

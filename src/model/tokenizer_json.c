@@ -95,6 +95,15 @@ tt_status tti_tokenizer_json_string(const char *path, const json_t *object, cons
     return TT_OK;
 }
 
+tt_status tti_tokenizer_json_keep(const char *path, const json_t *object, const char *key,
+                                  char **copy_out, size_t *n_out)
+{
+    const char *s;
+    size_t n;
+    TT_TRY(tti_tokenizer_json_string(path, object, key, &s, &n));
+    return tti_tokenizer_keep(path, s, n, copy_out, n_out);
+}
+
 tt_status tti_tokenizer_json_bool(const char *path, const json_t *object, const char *key,
                                   bool fallback, bool *out)
 {

@@ -32,28 +32,11 @@ tt_status tti_normalizer_add(const char *path, tti_normalizer *out, tti_normaliz
     return TT_OK;
 }
 
-static tt_status set_content(const char *path, const char *content, size_t n, tti_normalize_op *op)
-{
-    op->n_content = n;
-    op->content = tti_tokenizer_copy(content, n);
-    TT_CHECK(op->content, TT_ERR_NOMEM, "%s: out of memory for the normalizer", path);
-    return TT_OK;
-}
-
-static tt_status load_content(const char *path, const json_t *json, const char *key,
-                              tti_normalize_op *op)
-{
-    const char *s;
-    size_t n;
-    TT_TRY(tti_tokenizer_json_string(path, json, key, &s, &n));
-    return set_content(path, s, n, op);
-}
-
 tt_status tti_normalizer_add_prepend(const char *path, tti_normalizer *out, const char *content)
 {
     tti_normalize_op *op;
     TT_TRY(tti_normalizer_add(path, out, TTI_NORMALIZE_PREPEND, &op));
-    return set_content(path, content, strlen(content), op);
+    return tti_tokenizer_keep(path, content, strlen(content), &op->content, &op->n_content);
 }
 
 tt_status tti_normalizer_add_replace(const char *path, tti_normalizer *out, const char *from,
@@ -61,7 +44,7 @@ tt_status tti_normalizer_add_replace(const char *path, tti_normalizer *out, cons
 {
     tti_normalize_op *op;
     TT_TRY(tti_normalizer_add(path, out, TTI_NORMALIZE_REPLACE, &op));
-    TT_TRY(set_content(path, to, strlen(to), op));
+    TT_TRY(tti_tokenizer_keep(path, to, strlen(to), &op->content, &op->n_content));
     return tti_pattern_from_string(from, strlen(from), &op->pattern);
 }
 
@@ -87,9 +70,9 @@ static tt_status load_one(const char *path, const json_t *json, const char *type
     TT_TRY(tti_normalizer_add(path, out, known[k].kind, &op));
     switch (op->kind) {
     case TTI_NORMALIZE_PREPEND:
-        return load_content(path, json, "prepend", op);
+        return tti_tokenizer_json_keep(path, json, "prepend", &op->content, &op->n_content);
     case TTI_NORMALIZE_REPLACE:
-        TT_TRY(load_content(path, json, "content", op));
+        TT_TRY(tti_tokenizer_json_keep(path, json, "content", &op->content, &op->n_content));
         return tti_pattern_load(path, json_object_get(json, "pattern"), &op->pattern);
     case TTI_NORMALIZE_STRIP:
         TT_TRY(tti_tokenizer_json_bool(path, json, "strip_left", true, &op->strip_left));
@@ -262,24 +245,23 @@ static tt_status normal_form(tti_normalize_kind kind, const char *text, size_t n
 }
 
 static tt_status replace(const tti_normalize_op *op, tti_regex_work *regex, tti_growth *growth,
-                         size_t step, const char *text, size_t n, tt_text *out)
+                         size_t step, tti_span text, tt_text *out)
 {
-    tti_pattern_walk walk = {0};
+    tti_pattern_walk walk = {.text = text.bytes, .n = text.n};
     size_t done = 0;
     for (;;) {
         bool found;
-        size_t start = 0, end = 0;
-        TT_TRY(tti_pattern_next(&op->pattern, regex, text, n, &walk, &found, &start, &end));
+        TT_TRY(tti_pattern_next(&op->pattern, regex, &walk, &found));
         if (!found) {
             break;
         }
-        TT_TRY(tti_growth_use(growth, step, start - done + op->n_content));
-        TT_TRY(tt_text_append(out, text + done, start - done));
+        TT_TRY(tti_growth_use(growth, step, walk.start - done + op->n_content));
+        TT_TRY(tt_text_append(out, text.bytes + done, walk.start - done));
         TT_TRY(tt_text_append(out, op->content, op->n_content));
-        done = end;
+        done = walk.end;
     }
-    TT_TRY(tti_growth_use(growth, step, n - done));
-    return tt_text_append(out, text + done, n - done);
+    TT_TRY(tti_growth_use(growth, step, text.n - done));
+    return tt_text_append(out, text.bytes + done, text.n - done);
 }
 
 static tt_status lowercase(const char *text, size_t n, tt_text *out)
@@ -354,7 +336,7 @@ tt_status tti_normalizer_exec(const tti_normalizer *normalizer, tti_regex_work *
             TT_TRY(tt_text_append(out, text, n));
             break;
         case TTI_NORMALIZE_REPLACE:
-            TT_TRY(replace(op, regex, &growth, i, text, n, out));
+            TT_TRY(replace(op, regex, &growth, i, (tti_span){text, n}, out));
             break;
         case TTI_NORMALIZE_STRIP:
             text = strip(op, text, &n);

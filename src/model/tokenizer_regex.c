@@ -489,14 +489,16 @@ void tti_regex_work_fini(tti_regex_work *work)
     *work = (tti_regex_work){0};
 }
 
-static tt_status find_regex(const tti_pattern *pattern, tti_regex_work *work, const char *text,
-                            size_t n, size_t from, bool *found_out, size_t *start_out,
+/* From where the walk stands. */
+static tt_status find_regex(const tti_pattern *pattern, tti_regex_work *work,
+                            const tti_pattern_walk *walk, bool *found_out, size_t *start_out,
                             size_t *end_out)
 {
+    const size_t n = walk->n, from = walk->from;
     TT_TRY(work_ready(work));
     uint64_t limit = MATCH_LIMIT_BASE + (uint64_t)MATCH_LIMIT_PER_BYTE * (n - from);
     pcre2_set_match_limit(work->context, limit > UINT32_MAX ? UINT32_MAX : (uint32_t)limit);
-    PCRE2_SPTR subject = (PCRE2_SPTR)text;
+    PCRE2_SPTR subject = (PCRE2_SPTR)walk->text;
     int rc = PCRE2_ERROR_JIT_STACKLIMIT;
     if (pattern->has_jit) {
         rc = pcre2_jit_match(pattern->code, subject, n, from, PCRE2_NO_UTF_CHECK, work->data,
@@ -525,70 +527,71 @@ static tt_status find_regex(const tti_pattern *pattern, tti_regex_work *work, co
     return TT_OK;
 }
 
-static bool find_string(const tti_pattern *pattern, const char *text, size_t n, size_t from,
-                        size_t *start_out)
+static bool find_string(const tti_pattern *pattern, const tti_pattern_walk *walk, size_t *start_out)
 {
-    size_t length = pattern->n_string;
-    while (n - from >= length) {
-        const char *hit = memchr(text + from, pattern->string[0], n - from - length + 1);
+    const size_t n = walk->n, length = pattern->n_string;
+    for (size_t from = walk->from; n - from >= length;) {
+        const char *hit = memchr(walk->text + from, pattern->string[0], n - from - length + 1);
         if (!hit) {
             return false;
         }
+        from = (size_t)(hit - walk->text);
         if (memcmp(hit, pattern->string, length) == 0) {
-            *start_out = (size_t)(hit - text);
+            *start_out = from;
             return true;
         }
-        from = (size_t)(hit - text) + 1;
+        from++;
     }
     return false;
 }
 
-tt_status tti_pattern_next(const tti_pattern *pattern, tti_regex_work *work, const char *text,
-                           size_t n, tti_pattern_walk *walk, bool *found_out, size_t *start_out,
-                           size_t *end_out)
+static void take(tti_pattern_walk *walk, size_t start, size_t end)
 {
+    walk->start = start;
+    walk->end = end;
+    walk->has_last = true;
+    walk->from = end;
+}
+
+tt_status tti_pattern_next(const tti_pattern *pattern, tti_regex_work *work, tti_pattern_walk *walk,
+                           bool *found_out)
+{
+    size_t start = 0, end = 0, length;
     *found_out = false;
     if (pattern->kind == TTI_PATTERN_NUMERIC) {
-        while (walk->from < n) {
-            size_t length;
-            uint32_t c = tti_utf8_decode(text + walk->from, &length);
-            size_t at = walk->from;
+        while (walk->from < walk->n && !*found_out) {
+            start = walk->from;
+            *found_out = tti_char_is_numeric(tti_utf8_decode(walk->text + start, &length));
             walk->from += length;
-            if (tti_char_is_numeric(c)) {
-                *found_out = true;
-                *start_out = at;
-                *end_out = at + length;
-                break;
+            if (*found_out) {
+                take(walk, start, walk->from);
             }
         }
         return TT_OK;
     }
     if (pattern->kind == TTI_PATTERN_STRING) {
-        if (find_string(pattern, text, n, walk->from, start_out)) {
-            *found_out = true;
-            *end_out = *start_out + pattern->n_string;
-            walk->from = *end_out;
+        *found_out = find_string(pattern, walk, &start);
+        if (*found_out) {
+            take(walk, start, start + pattern->n_string);
         }
         return TT_OK;
     }
-    while (walk->from <= n) {
+    while (walk->from <= walk->n) {
         bool found = false;
-        TT_TRY(find_regex(pattern, work, text, n, walk->from, &found, start_out, end_out));
+        TT_TRY(find_regex(pattern, work, walk, &found, &start, &end));
         if (!found) {
             return TT_OK;
         }
         /* An empty match right behind the last one does not count; else the walk would not move. */
-        if (*start_out == *end_out && walk->has_last && walk->last_end == *end_out) {
-            size_t length = 1;
-            if (walk->from < n) {
-                tti_utf8_decode(text + walk->from, &length);
+        if (start == end && walk->has_last && walk->end == end) {
+            length = 1;
+            if (walk->from < walk->n) {
+                tti_utf8_decode(walk->text + walk->from, &length);
             }
             walk->from += length;
             continue;
         }
-        walk->from = *end_out;
-        walk->last_end = *end_out;
-        walk->has_last = true;
+        take(walk, start, end);
         *found_out = true;
         return TT_OK;
     }

@@ -175,10 +175,10 @@ static void set_strings(const tiktoken_text *text, size_t n_named, tti_vocabular
     }
 }
 
-static tt_status build(const char *path, const char *bytes, size_t n, const char *config_path,
-                       json_t *config, tiktoken_text *text, tti_vocabulary *v, tt_tokenizer *t)
+/* The tokenizer of the ranks that have been read, and of what the configuration names. */
+static tt_status build(const char *config_path, json_t *config, tiktoken_text *text,
+                       tti_vocabulary *v, tt_tokenizer *t)
 {
-    TT_TRY(read_lines(path, bytes, n, text, v));
     int64_t first = 0;
     for (size_t i = 0; i < v->n_tokens; i++) {
         first = v->token[i].id >= first ? v->token[i].id + 1 : first;
@@ -196,7 +196,7 @@ static tt_status build(const char *path, const char *bytes, size_t n, const char
     set_strings(text, n_named, v);
     const tti_splitter *splitter = tti_splitter_find("kimi-k2", strlen("kimi-k2"));
     v->ignore_merges = splitter->ignore_merges;
-    TT_TRY(tti_splitter_apply(path, splitter, t));
+    TT_TRY(tti_splitter_apply(v->path, splitter, t));
     return tti_tokenizer_build(v, t);
 }
 
@@ -210,7 +210,8 @@ tt_status tti_tokenizer_from_tiktoken(const char *path, const char *text, size_t
     if (config) {
         TT_TRY(tti_tokenizer_json_parse(config_path, config, n_config, &root));
     }
-    tt_status st = build(path, text, n, config_path, root, &mapped, &v, tokenizer);
+    tt_status st = read_lines(path, text, n, &mapped, &v);
+    st = st == TT_OK ? build(config_path, root, &mapped, &v, tokenizer) : st;
     tti_vocabulary_fini(&v);
     tt_text_fini(&mapped.mapped);
     free(mapped.start);
