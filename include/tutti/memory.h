@@ -1,4 +1,4 @@
-/* memory.h - big buffers placed on a NUMA node in 2 MiB pages, and step arenas.
+/* memory.h - big buffers placed on a NUMA node in 2 MiB pages, step arenas, and lists that grow.
  *
  * tt_memory is for weights, KV pages and workspaces: made at set-up, never on the step path.
  * tt_arena hands out pieces of one such buffer and is reset at the end of a step.
@@ -22,6 +22,10 @@ TT_API void tt_memory_free(void *data, size_t bytes);
 /* Bytes now held by tt_memory_alloc in this process, and the most ever held. */
 TT_API size_t tt_memory_used_bytes(void);
 TT_API size_t tt_memory_peak_bytes(void);
+
+/* Room for item n of an array that grows: the array, or where it is full a longer one in its place
+ * (realloc) and *capacity doubled. NULL, and nothing changed, without memory. Thread: any. */
+TT_API void *tt_memory_grow(void *array, size_t *capacity, size_t n, size_t item_bytes);
 
 /* A bump allocator over one buffer. Visible body: it lives inside other structs.
  * Invariant: used_bytes <= size_bytes; high_bytes is the most that was ever used. */

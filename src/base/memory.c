@@ -1,7 +1,8 @@
 /* memory.c - buffers from anonymous mappings, so that they can be aligned to huge pages and
  * bound to a NUMA node before the first touch, and arenas over them. Pieces below SMALL_BYTES
  * come from the heap: a mapping each would waste pages, and the sanitizers watch the heap.
- * Placement is a wish: whatever goes wrong with it costs speed, never the buffer. */
+ * Placement is a wish: whatever goes wrong with it costs speed, never the buffer. Lists that grow
+ * are the heap's. */
 #define _GNU_SOURCE /* madvise, MAP_ANONYMOUS */
 #include "tutti/memory.h"
 #include <errno.h>
@@ -18,8 +19,9 @@
 static const size_t SMALL_BYTES = (size_t)64 << 10;
 static const size_t HUGE_BYTES = (size_t)2 << 20; /* the huge page of x86-64 and of 4 KiB aarch64 */
 enum {
-    POISON = 0xff,     /* all ones is a NaN in f32, bf16 and f16, and -1 in integers */
-    WARNED_NODES = 256 /* nodes that are warned of only once */
+    POISON = 0xff,      /* all ones is a NaN in f32, bf16 and f16, and -1 in integers */
+    WARNED_NODES = 256, /* nodes that are warned of only once */
+    FIRST_ITEMS = 16    /* of a list */
 };
 
 static _Atomic size_t used_bytes;
@@ -160,6 +162,17 @@ size_t tt_memory_used_bytes(void)
 size_t tt_memory_peak_bytes(void)
 {
     return atomic_load_explicit(&peak_bytes, memory_order_relaxed);
+}
+
+void *tt_memory_grow(void *array, size_t *capacity, size_t n, size_t item_bytes)
+{
+    if (n < *capacity) {
+        return array;
+    }
+    size_t longer = *capacity > 0 ? 2 * *capacity : FIRST_ITEMS;
+    void *grown = longer > SIZE_MAX / item_bytes ? NULL : realloc(array, longer * item_bytes);
+    *capacity = grown ? longer : *capacity;
+    return grown;
 }
 
 tt_status tt_arena_init(tt_arena *arena, const char *what, size_t bytes, int node)

@@ -4,7 +4,6 @@
  * options; the prompt's own line. */
 #include "config.h"
 #include "prompts.h"
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +12,7 @@
 #include <unistd.h>
 #include "text_in.h"
 #include "tutti/log.h"
+#include "tutti/memory.h"
 
 enum {
     WHERE_BYTES = 512,
@@ -93,13 +93,10 @@ static tt_status add_prompt(tti_cli_prompts *prompts, tt_ids *ids, int64_t max_n
     TT_CHECK((int64_t)ids->n <= context, TT_ERR_REQUEST,
              "%s: the prompt has %zu tokens, more than the context of %lld", where, ids->n,
              (long long)context);
-    if (prompts->n == prompts->capacity) {
-        size_t capacity = prompts->capacity ? 2 * prompts->capacity : 8;
-        tti_cli_prompt *item = realloc(prompts->item, capacity * sizeof(*item));
-        TT_CHECK(item, TT_ERR_NOMEM, "no memory for %zu prompts", capacity);
-        prompts->item = item;
-        prompts->capacity = capacity;
-    }
+    tti_cli_prompt *item =
+        tt_memory_grow(prompts->item, &prompts->capacity, prompts->n, sizeof(*item));
+    TT_CHECK(item, TT_ERR_NOMEM, "no memory for more than %zu prompts", prompts->n);
+    prompts->item = item;
     prompts->item[prompts->n++] =
         (tti_cli_prompt){.ids = *ids, .max_new = max_new, .sampling = *sampling};
     memset(ids, 0, sizeof(*ids));
@@ -221,35 +218,16 @@ static bool is_blank(const char *text)
     return text[strspn(text, " \t\r\n")] == 0;
 }
 
-static tt_status add_file(const gather *g, const char *path)
+static tt_status add_text_line(void *arg, const char *text, size_t n, const char *where)
 {
-    FILE *file = NULL;
-    TT_TRY(tti_cli_open_input(path, &file));
-    char *text = NULL;
-    size_t capacity = 0;
-    ssize_t n;
-    tt_status status = TT_OK;
-    for (int64_t number = 1; status == TT_OK && (n = getline(&text, &capacity, file)) >= 0;
-         number++) {
-        tti_cli_still_here();
-        if (is_blank(text)) {
-            continue;
-        }
-        char where[WHERE_BYTES];
-        snprintf(where, sizeof(where), "%.400s line %lld", tti_cli_input_name(path),
-                 (long long)number);
-        json_t *line = NULL;
-        status = tti_cli_parse_json(text, (size_t)n, where, &line);
-        if (status == TT_OK) {
-            status = add_line(g, line, where);
-            json_decref(line);
-        }
+    tti_cli_still_here();
+    if (is_blank(text)) {
+        return TT_OK;
     }
-    if (status == TT_OK && ferror(file)) {
-        status = TT_FAIL(TT_ERR_IO, "%s cannot be read: %s", path, strerror(errno));
-    }
-    free(text);
-    tti_cli_close_input(file);
+    json_t *line = NULL;
+    TT_TRY(tti_cli_parse_json(text, n, where, &line));
+    tt_status status = add_line(arg, line, where);
+    json_decref(line);
     return status;
 }
 
@@ -348,12 +326,12 @@ static tt_status read_chat_args(const tti_cli_options *options, json_t **args_ou
     return TT_OK;
 }
 
-static tt_status add_all(const gather *g)
+static tt_status add_all(gather *g)
 {
     TT_TRY(add_list(g, PROMPT_TEXT, &g->options->prompt, "-p"));
     TT_TRY(add_list(g, PROMPT_CHAT, &g->options->chat, "--chat"));
     TT_TRY(add_list(g, PROMPT_IDS, &g->options->ids, "--ids"));
-    return g->options->prompts ? add_file(g, g->options->prompts) : TT_OK;
+    return g->options->prompts ? tti_cli_each_line(g->options->prompts, add_text_line, g) : TT_OK;
 }
 
 tt_status tti_cli_prompts_gather(const tti_cli_options *options, const tt_tokenizer *tokenizer,

@@ -4,7 +4,6 @@
  * interleave, so sums are kept per sequence (each in ascending position: the printed mean does not
  * depend on batching) and logits are written at their place. */
 #include "config.h"
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,11 +11,11 @@
 #include "describe.h"
 #include "session.h"
 #include "text_in.h"
+#include "tutti/memory.h"
 #include "tutti/tokenizer.h"
 #include "tutti/trace.h"
 
 #define NS_PER_S 1e9
-enum { WHERE_BYTES = 512 };
 
 typedef struct sequence {
     tt_ids ids;
@@ -53,43 +52,29 @@ static tt_status add_sequence(scorer *s, tt_ids *ids, int64_t context, const cha
     TT_CHECK((int64_t)ids->n <= context, TT_ERR_REQUEST,
              "%s: the sequence has %zu tokens, more than the context of %lld", where, ids->n,
              (long long)context);
-    if (s->n == s->capacity) {
-        size_t capacity = s->capacity ? 2 * s->capacity : 8;
-        sequence *item = realloc(s->item, capacity * sizeof(*item));
-        TT_CHECK(item, TT_ERR_NOMEM, "no memory for %zu sequences", capacity);
-        s->item = item;
-        s->capacity = capacity;
-    }
+    sequence *item = tt_memory_grow(s->item, &s->capacity, s->n, sizeof(*item));
+    TT_CHECK(item, TT_ERR_NOMEM, "no memory for more than %zu sequences", s->n);
+    s->item = item;
     s->item[s->n++] = (sequence){.ids = *ids};
     memset(ids, 0, sizeof(*ids));
     return TT_OK;
 }
 
-static tt_status read_ids_file(scorer *s, const char *path, int64_t V, int64_t context)
+/* --ids-file: for whom, and what it may hold. */
+typedef struct ids_file {
+    scorer *s;
+    int64_t V, context;
+} ids_file;
+
+static tt_status add_ids_line(void *arg, const char *text, size_t n, const char *where)
 {
-    FILE *file = NULL;
-    TT_TRY(tti_cli_open_input(path, &file));
-    char *line = NULL;
-    size_t capacity = 0;
-    ssize_t n;
-    tt_status status = TT_OK;
-    for (int64_t number = 1; status == TT_OK && (n = getline(&line, &capacity, file)) >= 0;
-         number++) {
-        char where[WHERE_BYTES];
-        snprintf(where, sizeof(where), "%.400s line %lld", tti_cli_input_name(path),
-                 (long long)number);
-        tt_ids ids = {0};
-        status = tti_cli_parse_ids(line, (size_t)n, V, TT_ERR_FILE, where, &ids);
-        if (status == TT_OK && ids.n > 0) {
-            status = add_sequence(s, &ids, context, where);
-        }
-        tt_ids_fini(&ids);
+    const ids_file *file = arg;
+    tt_ids ids = {0};
+    tt_status status = tti_cli_parse_ids(text, n, file->V, TT_ERR_FILE, where, &ids);
+    if (status == TT_OK && ids.n > 0) {
+        status = add_sequence(file->s, &ids, file->context, where);
     }
-    if (status == TT_OK && ferror(file)) {
-        status = TT_FAIL(TT_ERR_IO, "%s cannot be read: %s", path, strerror(errno));
-    }
-    free(line);
-    tti_cli_close_input(file);
+    tt_ids_fini(&ids);
     return status;
 }
 
@@ -170,7 +155,8 @@ static tt_status prepare(scorer *s, const tti_cli_session *session, tti_cli_need
     const tt_arch *arch = tt_model_arch(session->model);
     int64_t context = tti_cli_session_context(session);
     if (options->ids_file) {
-        TT_TRY(read_ids_file(s, options->ids_file, arch->V, context));
+        ids_file file = {s, arch->V, context};
+        TT_TRY(tti_cli_each_line(options->ids_file, add_ids_line, &file));
     } else {
         TT_TRY(read_text_file(s, options->text_file, tt_model_path(session->model), context));
     }

@@ -13,7 +13,8 @@
 enum {
     READ_BYTES = 1 << 16, /* one read */
     WAIT_MS = 100,        /* between two looks at the others */
-    SHOWN_BYTES = 24      /* of a bad word in a message */
+    SHOWN_BYTES = 24,     /* of a bad word in a message */
+    WHERE_BYTES = 512     /* a file's name and a line */
 };
 
 const char *tti_cli_input_name(const char *path)
@@ -65,6 +66,28 @@ static void wait_for_input(FILE *file)
     while (waiting_fn && poll(&one, 1, WAIT_MS) == 0) {
         tti_cli_still_here();
     }
+}
+
+tt_status tti_cli_each_line(const char *path, tti_cli_line_fn *fn, void *arg)
+{
+    FILE *file = NULL;
+    TT_TRY(tti_cli_open_input(path, &file));
+    const char *name = tti_cli_input_name(path);
+    char *line = NULL, where[WHERE_BYTES];
+    size_t capacity = 0;
+    ssize_t n;
+    tt_status status = TT_OK;
+    for (int64_t number = 1; status == TT_OK && (n = getline(&line, &capacity, file)) >= 0;
+         number++) {
+        snprintf(where, sizeof(where), "%.400s line %lld", name, (long long)number);
+        status = fn(arg, line, (size_t)n, where);
+    }
+    if (status == TT_OK && ferror(file)) {
+        status = TT_FAIL(TT_ERR_IO, "%s cannot be read: %s", name, strerror(errno));
+    }
+    free(line);
+    tti_cli_close_input(file);
+    return status;
 }
 
 tt_status tti_cli_read_all(FILE *file, const char *name, tt_text *text)

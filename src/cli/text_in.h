@@ -16,6 +16,10 @@ const char *tti_cli_input_name(const char *path);
  * work: other ranks may ask meanwhile whether this one is alive. */
 void tti_cli_while_waiting(void (*fn)(void *arg), void *arg);
 void tti_cli_still_here(void);
+/* Calls fn for each line text[n], NUL-terminated, of a file ("-" is stdin); `where` ("FILE line 3")
+ * is for its messages. Stops at its first error. Errors: TT_ERR_FILE, TT_ERR_IO, fn's. */
+typedef tt_status tti_cli_line_fn(void *arg, const char *text, size_t n, const char *where);
+tt_status tti_cli_each_line(const char *path, tti_cli_line_fn *fn, void *arg);
 /* Appends all that is left of the file (of which nothing was read through stdio yet) to text.
  * Errors: TT_ERR_IO, TT_ERR_NOMEM. */
 tt_status tti_cli_read_all(FILE *file, const char *name, tt_text *text);

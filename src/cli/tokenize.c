@@ -11,8 +11,6 @@
 #include <unistd.h>
 #include "cli.h"
 
-enum { WHERE_BYTES = 64 };
-
 /* A conversation here is nothing else besides, so a key that it does not have is a mistake. */
 static tt_status check_keys(json_t *json, const char *where)
 {
@@ -157,27 +155,26 @@ static tt_status convert_item(const tti_cli_options *options, const tt_tokenizer
     return status;
 }
 
+/* What a line of --jsonl is converted with. */
+typedef struct converting {
+    const tti_cli_options *options;
+    const tt_tokenizer *tokenizer;
+} converting;
+
+static tt_status convert_line(void *arg, const char *text, size_t n, const char *where)
+{
+    const converting *with = arg;
+    return convert_item(with->options, with->tokenizer, text, n, where);
+}
+
 static tt_status convert_lines(const tti_cli_options *options, const tt_tokenizer *tokenizer)
 {
     struct stat input;
     if (fstat(STDIN_FILENO, &input) == 0 && !S_ISREG(input.st_mode)) {
         setvbuf(stdout, NULL, _IOLBF, 0); /* a partner on a pipe waits for each answer */
     }
-    char *line = NULL;
-    size_t capacity = 0;
-    tt_status status = TT_OK;
-    ssize_t n;
-    for (int64_t number = 1; status == TT_OK && (n = getline(&line, &capacity, stdin)) >= 0;
-         number++) {
-        char where[WHERE_BYTES];
-        snprintf(where, sizeof(where), "stdin line %lld", (long long)number);
-        status = convert_item(options, tokenizer, line, (size_t)n, where);
-    }
-    free(line);
-    if (status == TT_OK && ferror(stdin)) {
-        status = TT_FAIL(TT_ERR_IO, "stdin cannot be read");
-    }
-    return status;
+    converting with = {options, tokenizer};
+    return tti_cli_each_line("-", convert_line, &with);
 }
 
 static tt_status tokenize(const tti_cli_options *options, const char *path)

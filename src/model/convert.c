@@ -61,13 +61,9 @@ static tt_status add_item(writer *w, tt_role role, int64_t layer, int64_t expert
     if (!tensor.name) {
         return TT_OK;
     }
-    if (w->n == w->capacity) {
-        size_t capacity = w->capacity ? 2 * w->capacity : 256;
-        item *more = realloc(w->item, capacity * sizeof(*more));
-        TT_CHECK(more, TT_ERR_NOMEM, "no memory for a list of %zu tensors", capacity);
-        w->item = more;
-        w->capacity = capacity;
-    }
+    item *items = tt_memory_grow(w->item, &w->capacity, w->n, sizeof(*items));
+    TT_CHECK(items, TT_ERR_NOMEM, "no memory for a list of more than %zu tensors", w->n);
+    w->item = items;
     it.plain = tti_panels_is_plain(role, &tensor);
     if (!it.plain) {
         /* The embedding is looked up as the numbers lie in the file, whatever becomes of

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "tutti/memory.h"
 
 enum { CHUNK_BYTES = 1 << 16, FIRST_ENTRIES = 64 };
 
@@ -90,13 +91,9 @@ static tt_status grow(tti_table *table)
 {
     TT_CHECK(table->n < UINT32_MAX / 4, TT_ERR_FILE,
              "more than %zu tensors are more than a checkpoint may have", table->n);
-    if (table->n == table->capacity) {
-        size_t capacity = table->capacity > 0 ? 2 * table->capacity : FIRST_ENTRIES;
-        tti_entry *entry = realloc(table->entry, capacity * sizeof(*entry));
-        TT_CHECK(entry, TT_ERR_NOMEM, "no memory for a table of %zu tensors", capacity);
-        table->entry = entry;
-        table->capacity = capacity;
-    }
+    tti_entry *entry = tt_memory_grow(table->entry, &table->capacity, table->n, sizeof(*entry));
+    TT_CHECK(entry, TT_ERR_NOMEM, "no memory for a table of more than %zu tensors", table->n);
+    table->entry = entry;
     if (2 * (table->n + 1) <= table->n_slots) {
         return TT_OK;
     }
