@@ -14,7 +14,7 @@
 
 /* How rows are rounded before products with quantised weights. */
 typedef enum tt_act { TT_ACT_F32, TT_ACT_BF16, TT_ACT_INT8 } tt_act;
-/* "f32" and so on. */
+#define TT_ACT_CHOICES "f32|bf16|int8" /* in this order, for options */
 TT_API const char *tt_act_name(tt_act act);
 
 /* Rows x[M][ldx] that go into products, and the same as `act` has them: int8 as ttk_act8 makes

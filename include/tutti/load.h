@@ -61,7 +61,7 @@ typedef struct tt_load_params {
     size_t buffer_bytes; /* given back by tt_load_end */
 } tt_load_params;
 
-/* "auto", "f32" and so on. */
+#define TT_WEIGHTS_CHOICES "auto|f32|bf16|int8|int4|fp8|mxfp4" /* in order, for options */
 TT_API const char *tt_weights_name(tt_weight_format weights);
 /* Warns, once for all of them, if the format makes quantised matrices be rounded a second time. */
 TT_API void tt_load_warn_requantized(const tt_model *model, tt_weight_format weights);

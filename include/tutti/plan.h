@@ -30,6 +30,7 @@ typedef enum tt_replicate {
                         * NUMA nodes */
     TT_REPLICATE_COUNT
 } tt_replicate;
+#define TT_REPLICATE_CHOICES "auto|numa|node"
 TT_API const char *tt_replicate_name(tt_replicate replicate);
 
 /* How KV is stored; which bits travel. (tt_weight_format is model.h's.) */
@@ -41,8 +42,10 @@ typedef enum tt_wire {
     TT_WIRE_FP8,  /* MXFP8: e4m3 in groups of 32 with a scale that is a power of two */
     TT_WIRE_COUNT
 } tt_wire;
+#define TT_WIRE_CHOICES "f32|bf16|int8|fp8" /* in this order, for options (tt_option.choices) */
 TT_API const char *tt_wire_name(tt_wire wire);
 typedef enum tt_kv_format { TT_KV_F32, TT_KV_BF16, TT_KV_INT8, TT_KV_COUNT } tt_kv_format;
+#define TT_KV_CHOICES "f32|bf16|int8"
 TT_API const char *tt_kv_format_name(tt_kv_format kv);
 enum { TT_WIRE_GROUP = TTK_ACT_GROUP };
 /* Chunks of all handles of an exchange: each has messages, tags and lists of its own. */

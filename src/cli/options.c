@@ -2,6 +2,9 @@
  * variable, the help line and the listing of `tutti info -v`. */
 #include "cli.h"
 #include <stddef.h>
+#include "tutti/linear.h"
+#include "tutti/load.h"
+#include "tutti/plan.h"
 
 #define AT(field) offsetof(tti_cli_options, field)
 #define END                                                                                        \
@@ -15,10 +18,6 @@
 #define MAX_BYTES 1e18
 #define MAX_SECONDS 86400.0
 #define MAX_SEED 9.2e18
-/* In the order of tt_weight_format. */
-#define WEIGHTS "auto|f32|bf16|int8|int4|fp8|mxfp4"
-/* In the order of tt_replicate. */
-#define REPLICATE "auto|numa|node"
 
 const tt_option tti_cli_general_options[] = {
     {"help", 'h', TT_OPTION_FLAG, AT(help), NULL, 0, 0, NULL, NULL, "print this help"},
@@ -40,13 +39,13 @@ const tt_option tti_cli_layout_options[] = {
      "ranks of a node that split each expert; 0 = choose"},
     {"split", 0, TT_OPTION_STRING, AT(split), NULL, 0, 0, NULL, "ROLES",
      "who does what: attention:0-5,experts:6-7"},
-    {"weights", 0, TT_OPTION_ENUM, AT(weights), "auto", 0, 0, WEIGHTS, "FORMAT",
+    {"weights", 0, TT_OPTION_ENUM, AT(weights), "auto", 0, 0, TT_WEIGHTS_CHOICES, "FORMAT",
      "weights in memory; auto = as the checkpoint"},
-    {"act", 0, TT_OPTION_ENUM, AT(act), "auto", 0, 0, "auto|f32|bf16|int8", "FORMAT",
+    {"act", 0, TT_OPTION_ENUM, AT(act), "auto", 0, 0, "auto|" TT_ACT_CHOICES, "FORMAT",
      "rows into products with quantised weights; auto = int8, bf16 for FP8 and MXFP4, f32 if none is quantised"},
-    {"wire", 0, TT_OPTION_ENUM, AT(wire), "auto", 0, 0, "auto|f32|bf16|int8|fp8", "FORMAT",
+    {"wire", 0, TT_OPTION_ENUM, AT(wire), "auto", 0, 0, "auto|" TT_WIRE_CHOICES, "FORMAT",
      "rows on their way to experts; auto = as experts round them anyway, else f32"},
-    {"wire-back", 0, TT_OPTION_ENUM, AT(wire_back), "f32", 0, 0, "f32|bf16|int8|fp8", "FORMAT",
+    {"wire-back", 0, TT_OPTION_ENUM, AT(wire_back), "f32", 0, 0, TT_WIRE_CHOICES, "FORMAT",
      "results on their way back"},
     {"exchange", 0, TT_OPTION_ENUM, AT(route), "auto", 0, 0, "auto|direct|node", "ROUTE",
      "to other nodes: direct = a message to every expert rank, node = one to every node with each row once, auto = node if nodes have several"},
@@ -56,9 +55,9 @@ const tt_option tti_cli_layout_options[] = {
      "exchange at most N rows of a rank at once: experts begin with the first ones while others fly; 0 = all of a step"},
     {"overlap-rows", 0, TT_OPTION_INT, AT(overlap_rows), "-1", -1, MAX_TOKENS, NULL, "N",
      "steps of N rows and more in two parts, one's exchange behind the other; 0 = none, -1 = where that proves faster, on several nodes"},
-    {"kv", 0, TT_OPTION_ENUM, AT(kv), "f32", 0, 0, "f32|bf16|int8", "FORMAT",
+    {"kv", 0, TT_OPTION_ENUM, AT(kv), "f32", 0, 0, TT_KV_CHOICES, "FORMAT",
      "cached keys and values"},
-    {"replicate", 0, TT_OPTION_ENUM, AT(replicate), "auto", 0, 0, REPLICATE, "HOW",
+    {"replicate", 0, TT_OPTION_ENUM, AT(replicate), "auto", 0, 0, TT_REPLICATE_CHOICES, "HOW",
      "dense weights: numa = on every rank, node = once per node, auto = numa if that fits"},
     {"context", 0, TT_OPTION_INT, AT(context), "0", 0, MAX_TOKENS, NULL, "N",
      "tokens per sequence; 0 = what the model allows"},
@@ -183,7 +182,7 @@ const tt_option tti_cli_bench_options[] = {
 };
 
 const tt_option tti_cli_convert_options[] = {
-    {"weights", 0, TT_OPTION_ENUM, AT(weights), "auto", 0, 0, WEIGHTS, "FORMAT",
+    {"weights", 0, TT_OPTION_ENUM, AT(weights), "auto", 0, 0, TT_WEIGHTS_CHOICES, "FORMAT",
      "weights in OUT; auto = as the checkpoint"},
     {"threads", 0, TT_OPTION_INT, AT(threads), "0", 0, 1024, NULL, "N",
      "threads that pack; 0 = all cores"},
@@ -195,7 +194,7 @@ const tt_option tti_cli_environment[] = {
     {"datadir", 0, TT_OPTION_STRING, AT(environment_only), NULL, 0, 0, NULL, "DIR",
      "where models/tiny-moe is"},
     {"cpu-hide", 0, TT_OPTION_STRING, AT(environment_only), NULL, 0, 0, NULL, "LIST",
-     "instruction sets not to use: avx512,amx,avx2"},
+     "instruction sets not to use: avx2,avx512,vnni,amx"},
     {"fake-nodes", 0, TT_OPTION_STRING, AT(environment_only), NULL, 0, 0, NULL, "LIST",
      "for tests: the node of each rank, or ranks per node"},
     {"inject-delay-us", 0, TT_OPTION_STRING, AT(environment_only), NULL, 0, 0, NULL, "N",

@@ -622,6 +622,29 @@ static void the_hash_sees_every_setting(void **state)
     tt_layout_destroy(&layout); /* of NULL */
 }
 
+/* What a user writes is what is printed, in the order of the enum. */
+static void choices_are_the_names(void **state)
+{
+    (void)state;
+    char choices[4][64] = {"", "", "", ""};
+    for (int i = 0; i < TT_WIRE_COUNT; i++) {
+        strcat(strcat(choices[0], i ? "|" : ""), tt_wire_name((tt_wire)i));
+    }
+    for (int i = 0; i < TT_KV_COUNT; i++) {
+        strcat(strcat(choices[1], i ? "|" : ""), tt_kv_format_name((tt_kv_format)i));
+    }
+    for (int i = 0; i <= TT_ACT_INT8; i++) {
+        strcat(strcat(choices[2], i ? "|" : ""), tt_act_name((tt_act)i));
+    }
+    for (int i = 0; i < TT_REPLICATE_COUNT; i++) {
+        strcat(strcat(choices[3], i ? "|" : ""), tt_replicate_name((tt_replicate)i));
+    }
+    assert_string_equal(choices[0], TT_WIRE_CHOICES);
+    assert_string_equal(choices[1], TT_KV_CHOICES);
+    assert_string_equal(choices[2], TT_ACT_CHOICES);
+    assert_string_equal(choices[3], TT_REPLICATE_CHOICES);
+}
+
 int main(void)
 {
     cmocka_set_message_output(CM_OUTPUT_TAP);
@@ -640,6 +663,7 @@ int main(void)
         cmocka_unit_test(kv_memory_sets_the_pool_or_is_refused),
         cmocka_unit_test(parts_are_chosen_on_several_nodes_only),
         cmocka_unit_test(the_hash_sees_every_setting),
+        cmocka_unit_test(choices_are_the_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

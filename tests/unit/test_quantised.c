@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "tutti/load.h"
 
 /* A checkpoint without an architecture: its tensors are asked for by name. */
 typedef struct files {
@@ -728,6 +729,17 @@ static void scale_and_weight_may_lie_in_different_files(void **state)
     }
 }
 
+/* What a user writes is what is printed, in the order of the enum. */
+static void choices_are_the_names(void **state)
+{
+    (void)state;
+    char choices[64] = "";
+    for (int i = 0; i < TT_WEIGHTS_COUNT; i++) {
+        strcat(strcat(choices, i ? "|" : ""), tt_weights_name((tt_weight_format)i));
+    }
+    assert_string_equal(choices, TT_WEIGHTS_CHOICES);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -741,7 +753,8 @@ int main(void)
         cmocka_unit_test(auto_round_is_gptq_or_awq),
         cmocka_unit_test(neutral_configurations_are_accepted),
         cmocka_unit_test(hash_covers_all_that_is_read),
-        cmocka_unit_test(scale_and_weight_may_lie_in_different_files)};
+        cmocka_unit_test(scale_and_weight_may_lie_in_different_files),
+        cmocka_unit_test(choices_are_the_names)};
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
