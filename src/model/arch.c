@@ -2,7 +2,7 @@
  *
  * A family is one file, arch_<family>.c, that describes it as data (tti_family), and one row here.
  */
-#include "model_internal.h"
+#include "arch.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

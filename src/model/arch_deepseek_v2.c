@@ -1,7 +1,7 @@
 /* arch_deepseek_v2.c - DeepSeek-V2 and V2-Lite: latent attention, softmax router, groups ranked by
  * their best. Source: arXiv:2405.04434; defaults are those of the Hugging Face configuration class.
  */
-#include "model_internal.h"
+#include "arch.h"
 #include <string.h>
 
 static const tti_key keys[] = {TTI_KEYS_MLA(2048),

@@ -1,6 +1,6 @@
 /* arch_deepseek_v3.c - DeepSeek-V3, R1, V3.1, Kimi-K2, Moonlight: latent attention, sigmoid router
  * with a choice bias and groups ranked by their two best. Source: arXiv:2412.19437. */
-#include "model_internal.h"
+#include "arch.h"
 
 static const tti_key keys[] = {
     TTI_KEYS_MLA(4096),

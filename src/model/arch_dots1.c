@@ -1,7 +1,7 @@
 /* arch_dots1.c - dots.llm1: attention with a norm per head, sigmoid router with a choice bias,
  * shared experts. Source: arXiv:2506.05767; defaults are those of the Hugging Face configuration
  * class. */
-#include "model_internal.h"
+#include "arch.h"
 
 static const tti_key keys[] = {
     TTI_KEYS_GQA(0, 0, 2048, 1e-6),

@@ -1,7 +1,7 @@
 /* arch_ernie4_5_moe.c - ERNIE-4.5-MoE (text): interleaved rotary pairs, softmax router whose choice
  * has a bias and whose weights are divided by their sum, or by a floor if that is larger. Source:
  * the ERNIE 4.5 report; defaults are those of the Hugging Face configuration class. */
-#include "model_internal.h"
+#include "arch.h"
 
 static const tti_key keys[] = {
     TTI_KEYS_GQA(4, 0, 131072, 1e-5),

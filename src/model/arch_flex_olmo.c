@@ -1,7 +1,7 @@
 /* arch_flex_olmo.c - FlexOlmo: norms behind attention and experts instead of before them, norms
  * over the whole of q and k, softmax router. Source: arXiv:2507.07024; defaults are those of the
  * Hugging Face configuration class. */
-#include "model_internal.h"
+#include "arch.h"
 
 static const tti_key keys[] = {
     TTI_KEYS_GQA(0, 0, 4096, 1e-6),

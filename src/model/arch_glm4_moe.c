@@ -1,7 +1,7 @@
 /* arch_glm4_moe.c - GLM-4.5, 4.5-Air, 4.6: grouped-query attention with biases on q, k, v and a
  * rotary embedding of half a head, sigmoid router with a choice bias, shared expert. Source:
  * arXiv:2508.06471; defaults are those of the Hugging Face configuration class. */
-#include "model_internal.h"
+#include "arch.h"
 
 static const tti_key keys[] = {
     TTI_KEYS_GQA(8, 0, 131072, 1e-5),

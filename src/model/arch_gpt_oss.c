@@ -2,7 +2,7 @@
  * everywhere, a clamped activation; the router chooses by logit. Sources: the gpt-oss model card,
  * its published code; defaults are those of the Hugging Face configuration class. Gate and up rows
  * come in turns, in whatever form the experts are stored. */
-#include "model_internal.h"
+#include "arch.h"
 #include <string.h>
 
 enum { DEFAULT_HEAD_WIDTH = 64, DEFAULT_WINDOW = 128 };

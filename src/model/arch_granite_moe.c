@@ -1,7 +1,7 @@
 /* arch_granite_moe.c - Granite-MoE, and its form with a shared expert: multipliers on embeddings,
  * attention scores and residuals, a divisor of logits; the router chooses by logit. Source: the
  * Granite 3.0 report; defaults are those of the Hugging Face configuration classes. */
-#include "model_internal.h"
+#include "arch.h"
 #include <string.h>
 
 static const char with_shared[] = "GraniteMoeSharedForCausalLM";

@@ -1,7 +1,7 @@
 /* arch_hunyuan_moe.c - HunYuan-MoE, V1 (Hunyuan-A13B): norms of q and k after the rotary embedding,
  * softmax router with weights that sum to one, a shared expert; "dynamic" rotary scaling with
  * alpha. Source: its published code; defaults are those of the Hugging Face configuration class. */
-#include "model_internal.h"
+#include "arch.h"
 
 static const tti_key keys[] = {
     TTI_KEYS_GQA(0, 0, 2048, 1e-5),

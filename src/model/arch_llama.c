@@ -1,7 +1,7 @@
 /* arch_llama.c - dense decoders of the Llama kind: Llama 2 and 3, and Mistral, whose layers all
  * slide. Sources: arXiv:2407.21783, arXiv:2310.06825; defaults are those of the Hugging Face
  * configuration classes. */
-#include "model_internal.h"
+#include "arch.h"
 
 static const tti_key llama_keys[] = {TTI_KEYS_GQA(0, 0, 2048, 1e-6), TTI_KEY_TIED(false),
                                      TTI_KEY_SIZE("intermediate_size", arch.F_dense, TTI_MAX_WIDTH),

@@ -2,7 +2,7 @@
  * their own chunk of the context, every few layers one without sees all of it, its queries scaled
  * by position; one expert whose input is weighted, and a shared expert.
  * Source: its published code; defaults are those of the Hugging Face configuration class. */
-#include "model_internal.h"
+#include "arch.h"
 
 enum { DEFAULT_HEAD_WIDTH = 128, DEFAULT_CHUNK = 8192, DEFAULT_ROPE_INTERVAL = 4 };
 

@@ -2,7 +2,7 @@
  * embedding of part of a head, sigmoid router with a choice bias. Source: its configuration and
  * published code; defaults are those of the Hugging Face configuration class. Its MTP modules are
  * used by no published runtime and not read. */
-#include "model_internal.h"
+#include "arch.h"
 #include <string.h>
 
 enum { DEFAULT_HEAD_WIDTH = 128 };

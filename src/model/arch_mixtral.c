@@ -1,6 +1,6 @@
 /* arch_mixtral.c - Mixtral: grouped-query attention, softmax router whose weights always sum to
  * one. Source: arXiv:2401.04088; defaults are those of the Hugging Face configuration class. */
-#include "model_internal.h"
+#include "arch.h"
 
 static const tti_key keys[] = {
     TTI_KEYS_GQA(8, 0, 131072, 1e-5),

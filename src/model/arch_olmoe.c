@@ -1,6 +1,6 @@
 /* arch_olmoe.c - OLMoE: attention with norms over the whole of q and k, softmax router. Source:
  * arXiv:2409.02060; defaults are those of the Hugging Face configuration class. */
-#include "model_internal.h"
+#include "arch.h"
 
 static const tti_key keys[] = {
     TTI_KEYS_GQA(0, 0, 4096, 1e-5),

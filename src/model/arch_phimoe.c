@@ -1,7 +1,7 @@
 /* arch_phimoe.c - Phi-3.5-MoE: layer norms with biases, biases in attention and head, a router that
  * takes its two experts one after the other ("sparsemixer"), longrope. Sources: arXiv:2404.14219,
  * arXiv:2409.12136; defaults are those of the Hugging Face configuration class. */
-#include "model_internal.h"
+#include "arch.h"
 
 static const tti_key keys[] = {
     TTI_KEYS_GQA(8, 0, 131072, 1e-5),

@@ -1,7 +1,7 @@
 /* arch_qwen2_moe.c - Qwen2-MoE (Qwen1.5-MoE-A2.7B, Qwen2-57B-A14B): biases on q, k, v, softmax
  * router, a shared expert behind a gate.
  * Source: arXiv:2407.10671; defaults are those of the Hugging Face configuration class. */
-#include "model_internal.h"
+#include "arch.h"
 
 enum { N_WINDOW_LAYERS = 28 };
 

@@ -1,6 +1,6 @@
 /* arch_qwen3.c - Qwen3, dense: grouped-query attention with a norm per head. Source:
  * arXiv:2505.09388; defaults are those of the Hugging Face configuration class. */
-#include "model_internal.h"
+#include "arch.h"
 
 enum { DEFAULT_HEAD_WIDTH = 128, FIRST_SLIDING_LAYER = 28 };
 

@@ -1,6 +1,6 @@
 /* arch_qwen3_moe.c - Qwen3-MoE: grouped-query attention with a norm per head, softmax router.
  * Defaults are those of the Hugging Face configuration class. */
-#include "model_internal.h"
+#include "arch.h"
 
 static const tti_key keys[] = {
     TTI_KEYS_GQA(4, 0, 32768, 1e-6),

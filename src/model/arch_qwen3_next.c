@@ -2,7 +2,7 @@
  * stored as w - 1, softmax router, a shared expert behind a gate. Sources: arXiv:2412.06464, its
  * published code; defaults are those of the Hugging Face configuration class. Its "mtp." tensors
  * are not read. */
-#include "model_internal.h"
+#include "arch.h"
 
 enum { DEFAULT_HEAD_WIDTH = 256, DEFAULT_INTERVAL = 4 };
 
