@@ -2,7 +2,6 @@
  * columns of the output product, and small vectors. */
 #include "attention_internal.h"
 #include <stdlib.h>
-#include <string.h>
 
 /* A layer whose weights are being loaded. */
 typedef struct loading {

@@ -4,7 +4,6 @@
  * /proc/self/cgroup may be the host's and not exist here: walking up ends at the mount's root,
  * which then is the container's own group. */
 #include "cgroup.h"
-#include <inttypes.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>

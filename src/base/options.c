@@ -4,7 +4,6 @@
 #include "tutti/options.h"
 #include <ctype.h>
 #include <errno.h>
-#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -10,7 +10,6 @@
 #include <inttypes.h>
 #include <stdalign.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>

@@ -4,7 +4,6 @@
  * agreed. */
 #ifndef TTI_CLI_BENCH_H
 #define TTI_CLI_BENCH_H
-#include <jansson.h>
 #include "resident.h"
 #include "session.h"
 #include "tutti/limits.h"

@@ -5,7 +5,6 @@
 #include "bench.h"
 #include <errno.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 #include "tutti/load.h"
 

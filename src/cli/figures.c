@@ -13,8 +13,6 @@
 #include "session.h"
 #include "tutti/limits.h"
 #include "tutti/load.h"
-#include "tutti/log.h"
-#include "ttk.h"
 
 #define NS_PER_S 1e9
 #define BYTES_PER_GB 1e9

@@ -5,7 +5,6 @@
 #include <jansson.h>
 #include <mpi.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include "cli.h"
 #include "describe.h"

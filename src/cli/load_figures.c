@@ -4,7 +4,6 @@
 #include "config.h"
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include "resident.h"
 #include "session.h"
 #include "tutti/memory.h"

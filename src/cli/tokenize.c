@@ -5,7 +5,6 @@
  * JSON, becomes ids or text, and is printed in the form that was asked for. */
 #include "config.h"
 #include "text_in.h"
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>

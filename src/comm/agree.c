@@ -5,7 +5,6 @@
  * so that a wait can tell which ranks of its node are behind. */
 #include "comm_internal.h"
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include "tutti/hash.h"
 

@@ -13,11 +13,9 @@
  * all that it needs have answered. These messages are small, are never waited for, and go over a
  * communicator of their own. */
 #include "comm_internal.h"
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "tutti/log.h"
 
 static const uint32_t talk_magic = 0x54544b31; /* "TTK1" */
 enum {

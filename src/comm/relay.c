@@ -8,7 +8,6 @@
 #include "comm_internal.h"
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include "tutti/relay.h"
 
 enum { N_PLACES = 2 };

@@ -4,7 +4,6 @@
 #define _GNU_SOURCE /* madvise */
 #include "share_internal.h"
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 

@@ -12,7 +12,6 @@
 #include <string.h>
 #include <unistd.h>
 #include "tutti/cpu.h"
-#include "tutti/log.h"
 #include "ttk.h"
 
 static const double default_deadline_s = 60.0;

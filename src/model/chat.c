@@ -6,7 +6,6 @@
  * anything and forge nothing, and ordinary messages get the ids that the reference gives them. */
 #include "chat_template.h"
 #include "model_internal.h"
-#include <stdlib.h>
 #include <string.h>
 
 enum {

@@ -6,7 +6,6 @@
  * After the walk the tables are sorted: doubles become neighbours, look-ups are binary searches,
  * and tensors whose ranges overlap are found in one pass over their places. */
 #include "gguf.h"
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -8,7 +8,6 @@
  * Source: the keys of the GGUF specification and of llama.cpp's loaders and converter. */
 #include "gguf_translation.h"
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 #include "tutti/log.h"
 

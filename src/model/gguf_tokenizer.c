@@ -2,7 +2,6 @@
  * asks for. */
 #include "gguf_model.h"
 #include <stdlib.h>
-#include <string.h>
 
 #define PREFIX "tokenizer.ggml."
 

@@ -3,7 +3,6 @@
  * contradict each other. */
 #include "model_internal.h"
 #include <stdlib.h>
-#include <string.h>
 
 tt_status tti_json_parse(const char *what, const char *text, size_t n, json_t **root_out)
 {

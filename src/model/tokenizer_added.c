@@ -7,7 +7,6 @@
 #include "tokenizer_internal.h"
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum {
     TOKENS_MAX = 1 << 20, /* added tokens of one file; DeepSeek-V3 has 818 */

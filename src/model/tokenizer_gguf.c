@@ -9,7 +9,6 @@
  * Strings are hostile: UTF-8 is checked, ids and counts come from the arrays' lengths. */
 #include "tokenizer_gguf.h"
 #include "tokenizer_internal.h"
-#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

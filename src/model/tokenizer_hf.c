@@ -4,7 +4,6 @@
  * Files are hostile: each value's type is checked where it is read, and what we do not know is
  * refused by its name, since a skipped component would give wrong ids without a word. */
 #include "tokenizer_internal.h"
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- the BPE model ---- */
