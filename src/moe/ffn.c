@@ -144,7 +144,7 @@ typedef struct half_task {
     const tti_ffn_half *half;
 } half_task;
 
-/* What a thread does of a half: its tile in *rows_out and the return value. */
+/* What one thread does of a half; its rows are in *rows_out. */
 static tti_ffn_half half_of(const half_task *task, int thread_id, int n_threads, tt_rows *rows_out)
 {
     tti_ffn_half own = *task->half;
