@@ -107,10 +107,8 @@ static tt_status load_nested(const char *path, const json_t *json, unsigned dept
     const char *type;
     TT_TRY(tti_tokenizer_json_type(path, "decoder", json, &type));
     if (strcmp(type, "Sequence") == 0) {
-        TT_CHECK(depth < TTI_STEPS_MAX, TT_ERR_UNSUPPORTED, "%s: decoders are nested too deep",
-                 path);
         const json_t *array;
-        TT_TRY(tti_tokenizer_json_array(path, json, "decoders", &array));
+        TT_TRY(tti_tokenizer_json_sequence(path, json, "decoders", depth, &array));
         for (size_t i = 0; i < json_array_size(array); i++) {
             TT_TRY(load_nested(path, json_array_get(array, i), depth + 1, out));
         }

@@ -197,10 +197,8 @@ static tt_status load_nested(const char *path, const json_t *json, unsigned dept
     }
     TT_CHECK(strcmp(type, "Sequence") == 0, TT_ERR_UNSUPPORTED, "%s: unknown pre-tokenizer \"%s\"",
              path, type);
-    TT_CHECK(depth < TTI_STEPS_MAX, TT_ERR_UNSUPPORTED, "%s: pre-tokenizers are nested too deep",
-             path);
     const json_t *array;
-    TT_TRY(tti_tokenizer_json_array(path, json, "pretokenizers", &array));
+    TT_TRY(tti_tokenizer_json_sequence(path, json, "pretokenizers", depth, &array));
     for (size_t i = 0; i < json_array_size(array); i++) {
         TT_TRY(load_nested(path, json_array_get(array, i), depth + 1, out));
     }

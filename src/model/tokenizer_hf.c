@@ -192,10 +192,8 @@ static tt_status load_processor(const char *path, const json_t *json, unsigned d
     }
     TT_CHECK(strcmp(type, "Sequence") == 0, TT_ERR_UNSUPPORTED, "%s: unknown post-processor \"%s\"",
              path, type);
-    TT_CHECK(depth < TTI_STEPS_MAX, TT_ERR_UNSUPPORTED, "%s: post-processors are nested too deep",
-             path);
     const json_t *array;
-    TT_TRY(tti_tokenizer_json_array(path, json, "processors", &array));
+    TT_TRY(tti_tokenizer_json_sequence(path, json, "processors", depth, &array));
     for (size_t i = 0; i < json_array_size(array); i++) {
         TT_TRY(load_processor(path, json_array_get(array, i), depth + 1, t));
     }

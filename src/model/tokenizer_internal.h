@@ -87,6 +87,10 @@ tt_status tti_tokenizer_json_integer(const char *path, const json_t *object, con
                                      int64_t low, int64_t high, int64_t *out);
 tt_status tti_tokenizer_json_array(const char *path, const json_t *object, const char *key,
                                    const json_t **array_out);
+/* The components of a "Sequence" that stands in `depth` others. Errors: also TT_ERR_UNSUPPORTED if
+ * that is too deep. */
+tt_status tti_tokenizer_json_sequence(const char *path, const json_t *object, const char *key,
+                                      unsigned depth, const json_t **array_out);
 /* A component: an object with a string "type". `what` names its kind in messages. */
 tt_status tti_tokenizer_json_type(const char *path, const char *what, const json_t *component,
                                   const char **type_out);

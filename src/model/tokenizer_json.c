@@ -141,6 +141,14 @@ tt_status tti_tokenizer_json_array(const char *path, const json_t *object, const
     return TT_OK;
 }
 
+tt_status tti_tokenizer_json_sequence(const char *path, const json_t *object, const char *key,
+                                      unsigned depth, const json_t **array_out)
+{
+    TT_CHECK(depth < TTI_STEPS_MAX, TT_ERR_UNSUPPORTED, "%s: \"%s\" are nested too deep", path,
+             key);
+    return tti_tokenizer_json_array(path, object, key, array_out);
+}
+
 tt_status tti_tokenizer_json_type(const char *path, const char *what, const json_t *component,
                                   const char **type_out)
 {

@@ -90,10 +90,8 @@ static tt_status load_nested(const char *path, const json_t *json, unsigned dept
     if (strcmp(type, "Sequence") != 0) {
         return load_one(path, json, type, out);
     }
-    TT_CHECK(depth < TTI_STEPS_MAX, TT_ERR_UNSUPPORTED, "%s: normalizers are nested too deep",
-             path);
     const json_t *array;
-    TT_TRY(tti_tokenizer_json_array(path, json, "normalizers", &array));
+    TT_TRY(tti_tokenizer_json_sequence(path, json, "normalizers", depth, &array));
     for (size_t i = 0; i < json_array_size(array); i++) {
         TT_TRY(load_nested(path, json_array_get(array, i), depth + 1, out));
     }
