@@ -8,12 +8,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <unistd.h>
 #include "tutti/comm_mpi.h"
 
-static int test_failures;
-static int test_rank, test_size;
+extern int test_failures;
+extern int test_rank, test_size;
 
 /* Counts and reports a failed condition; the test goes on. */
 #define CHECK(cond, ...)                                                                           \
@@ -43,30 +41,9 @@ static int test_rank, test_size;
         }                                                                                          \
     } while (0)
 
-static inline void test_begin(int *argc, char ***argv)
-{
-    int level = 0;
-    MPI_Init_thread(argc, argv, MPI_THREAD_SERIALIZED, &level);
-    MPI_Comm_rank(MPI_COMM_WORLD, &test_rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &test_size);
-    if (level < MPI_THREAD_SERIALIZED) {
-        fprintf(stderr, "MPI gives thread level %d only\n", level);
-        MPI_Finalize();
-        exit(77);
-    }
-}
-
+void test_begin(int *argc, char ***argv);
 /* Prints one TAP line on rank 0; the exit code is the same on all ranks. */
-static inline int test_end(const char *name)
-{
-    int all = 0;
-    MPI_Allreduce(&test_failures, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-    if (test_rank == 0) {
-        printf("%s - %s on %d ranks\n", all ? "not ok" : "ok", name, test_size);
-    }
-    MPI_Finalize();
-    return all ? 1 : 0;
-}
+int test_end(const char *name);
 
 /* splitmix64: a hash of its argument. Source: Steele, Lea, Flood, OOPSLA 2014. */
 static inline uint64_t test_mix(uint64_t z)
@@ -90,40 +67,18 @@ static inline int64_t test_below(uint64_t *state, int64_t n)
 
 /* Leaves this process `slack` bytes of address space more than it has; slack < 0 lifts the limit.
  * False if that cannot be. */
-static inline bool test_limit_memory(int64_t slack)
-{
-    struct rlimit limit;
-    unsigned long long pages = 0;
-    if (getrlimit(RLIMIT_AS, &limit) != 0) {
-        return false;
-    }
-    limit.rlim_cur = limit.rlim_max;
-    if (slack >= 0) {
-        FILE *file = fopen("/proc/self/statm", "r");
-        bool is_read = file && fscanf(file, "%llu", &pages) == 1;
-        if (file) {
-            fclose(file);
-        }
-        if (!is_read) {
-            return false;
-        }
-        limit.rlim_cur = (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE) + (rlim_t)slack;
-    }
-    return setrlimit(RLIMIT_AS, &limit) == 0;
-}
+bool test_limit_memory(int64_t slack);
 
 /* Node splits that a test goes through: one node, about 3 + 5, 1 + rest, round-robin over two, one
  * node per rank. */
 enum { TEST_SPLITS = 5, TEST_MAX_RANKS = 64 };
-static inline const char *test_split(int split, int size, int *fake_node)
-{
-    static const char *const names[TEST_SPLITS] = {"one node", "3 to 5", "1 and the rest",
-                                                   "round-robin", "a node each"};
-    for (int r = 0; r < size; r++) {
-        int part[TEST_SPLITS] = {0, r >= (size * 3) / 8, r >= 1, r % 2, r};
-        fake_node[r] = part[split];
-    }
-    return names[split];
-}
+const char *test_split(int split, int size, int *fake_node);
+/* How many of them differ: one rank has one. */
+int test_n_splits(void);
+/* All ranks in such a split, without a core for communication. */
+tt_world *test_world(int split, tt_progress progress, double deadline_s);
+
+/* 0 .. test_size - 1, for ever. */
+const int *test_all_ranks(void);
 
 #endif

@@ -42,10 +42,10 @@ typedef struct objects {
 
 static void make_objects(tt_world *world, objects *o)
 {
-    int all[TEST_MAX_RANKS];
+    const int *all = test_all_ranks();
     int32_t rank[TEST_MAX_RANKS], local[TEST_MAX_RANKS];
     for (int r = 0; r < test_size; r++) {
-        all[r] = rank[r] = r;
+        rank[r] = r;
         local[r] = 0;
     }
     tt_exchange_params p = {.H = 8,
@@ -159,20 +159,9 @@ static void destroy_objects(objects *o)
     tt_exchange_destroy(&o->whole);
 }
 
-static tt_world *make_world(int split, tt_progress progress)
-{
-    int fake[TEST_MAX_RANKS];
-    tt_world *world = NULL;
-    test_split(split, test_size, fake);
-    tt_world_params p = {
-        .progress = progress, .deadline_s = deadline_s, .comm_cpu = -1, .fake_node = fake};
-    MUST(tt_world_create(MPI_COMM_WORLD, &p, &world));
-    return world;
-}
-
 static void run_scenario(const scenario *s)
 {
-    tt_world *world = make_world(s->split, s->progress);
+    tt_world *world = test_world(s->split, s->progress, deadline_s);
     objects o;
     int pid = (int)getpid(), pids[TEST_MAX_RANKS];
     make_objects(world, &o);
@@ -238,7 +227,7 @@ static void run_scenario(const scenario *s)
 /* The status travels with the rows: all ranks stop at once and know why. */
 static void failure_travels(int split)
 {
-    tt_world *world = make_world(split, TT_PROGRESS_POLLED);
+    tt_world *world = test_world(split, TT_PROGRESS_POLLED, deadline_s);
     objects o;
     make_objects(world, &o);
     MUST(use_exchange(o.exchange, false, TT_OK));
@@ -260,7 +249,7 @@ static void failure_travels(int split)
  * any deadline. */
 static void failure_is_told(wait_kind kind, int split, tt_progress progress)
 {
-    tt_world *world = make_world(split, progress);
+    tt_world *world = test_world(split, progress, deadline_s);
     objects o;
     make_objects(world, &o);
     tt_world_set_patient(world, false);
@@ -296,7 +285,7 @@ static void failure_is_told(wait_kind kind, int split, tt_progress progress)
 static void patience(bool is_patient, bool is_silent, int split, tt_progress progress)
 {
     static const double work_s = 0.05;
-    tt_world *world = make_world(split, progress);
+    tt_world *world = test_world(split, progress, deadline_s);
     tt_world_set_patient(world, is_patient);
     bool is_named = is_silent || !is_patient;
     MUST(tt_world_barrier(world));
@@ -331,7 +320,7 @@ static void patience(bool is_patient, bool is_silent, int split, tt_progress pro
 /* Freeing windows and communicators is blocking in MPI: who has stopped before is found by then. */
 static void stopped_at_teardown(int split)
 {
-    tt_world *world = make_world(split, TT_PROGRESS_POLLED);
+    tt_world *world = test_world(split, TT_PROGRESS_POLLED, deadline_s);
     objects o;
     int pid = (int)getpid(), pids[TEST_MAX_RANKS];
     const int victim = 1;

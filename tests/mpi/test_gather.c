@@ -105,10 +105,7 @@ static void refusals(tt_world *world)
     tt_gather *g = NULL;
     CHECK(tt_gather_create(world, members, 2, 8, &g) == TT_ERR_ARG, "a rank twice");
     /* Rank 0 believes in another size. */
-    int all[TEST_MAX_RANKS];
-    for (int r = 0; r < test_size; r++) {
-        all[r] = r;
-    }
+    const int *all = test_all_ranks();
     if (test_size > 1) {
         CHECK(tt_gather_create(world, all, test_size, test_rank == 0 ? 8 : 9, &g) ==
                   TT_ERR_MISMATCH,
@@ -133,11 +130,8 @@ static void refusals(tt_world *world)
 static void one_rank_without_memory(tt_world *world)
 {
     enum { MANY_FLOATS = 1 << 25, SLACK_BYTES = 1 << 26 };
-    int all[TEST_MAX_RANKS];
+    const int *all = test_all_ranks();
     tt_gather *g = NULL;
-    for (int r = 0; r < test_size; r++) {
-        all[r] = r;
-    }
     CHECK(test_rank != 1 || test_limit_memory(SLACK_BYTES), "no limit set");
     tt_status st = tt_gather_create(world, all, test_size, MANY_FLOATS, &g);
     if (test_rank == 1) {
@@ -151,7 +145,7 @@ static void one_rank_without_memory(tt_world *world)
 int main(int argc, char **argv)
 {
     test_begin(&argc, &argv);
-    int n_splits = test_size == 1 ? 1 : TEST_SPLITS;
+    const int n_splits = test_n_splits();
     tt_stream *compute = NULL;
     MUST(tt_stream_create(
         &(tt_stream_params){.name = "compute", .n_threads = 2, .join_caller = true}, &compute));
@@ -159,14 +153,10 @@ int main(int argc, char **argv)
         static const tt_progress modes[TEST_SPLITS] = {TT_PROGRESS_POLLED, TT_PROGRESS_CALLER,
                                                        TT_PROGRESS_POLLED, TT_PROGRESS_THREAD,
                                                        TT_PROGRESS_CALLER};
-        int fake[TEST_MAX_RANKS], all[TEST_MAX_RANKS], half[TEST_MAX_RANKS];
-        tt_world *world = NULL;
-        test_split(split, test_size, fake);
+        int all[TEST_MAX_RANKS], half[TEST_MAX_RANKS];
         setenv("TUTTI_TEST_PIECE_BYTES", split % 2 ? "300" : "1000000000",
                1); /* the head alone, or all in one */
-        tt_world_params p = {
-            .progress = modes[split], .deadline_s = 30, .comm_cpu = -1, .fake_node = fake};
-        MUST(tt_world_create(MPI_COMM_WORLD, &p, &world));
+        tt_world *world = test_world(split, modes[split], 30);
         unsetenv("TUTTI_TEST_PIECE_BYTES");
         if (split == 0) {
             refusals(world);

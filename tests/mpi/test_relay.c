@@ -123,15 +123,9 @@ static void who_leaves_is_heard_of(tt_world *world)
 int main(int argc, char **argv)
 {
     test_begin(&argc, &argv);
-    for (int split = 0; split < (test_size == 1 ? 1 : TEST_SPLITS); split++) {
-        int fake[TEST_MAX_RANKS];
-        tt_world *world = NULL;
-        test_split(split, test_size, fake);
-        tt_world_params p = {.progress = split % 2 ? TT_PROGRESS_THREAD : TT_PROGRESS_POLLED,
-                             .deadline_s = 30,
-                             .comm_cpu = -1,
-                             .fake_node = fake};
-        MUST(tt_world_create(MPI_COMM_WORLD, &p, &world));
+    for (int split = 0; split < test_n_splits(); split++) {
+        tt_world *world =
+            test_world(split, split % 2 ? TT_PROGRESS_THREAD : TT_PROGRESS_POLLED, 30);
         members_share_the_reading(world, true);
         members_share_the_reading(world, test_rank % 2 == 0);
         a_fault_reaches_all(world);

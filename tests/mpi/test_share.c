@@ -88,19 +88,11 @@ static void what_does_not_fit_is_refused(tt_world *world)
 static void the_one_who_died_is_named(void)
 {
     static const double deadline_s = 2.0;
-    int fake[TEST_MAX_RANKS];
-    tt_world *world = NULL;
+    tt_world *world = test_world(0, TT_PROGRESS_POLLED, deadline_s);
     tt_share *share = NULL;
     void *memory = NULL;
     bool fill = false;
     tt_hash_pair key = key_of(4);
-    test_split(0, test_size, fake);
-    memset(fake, 0, sizeof(fake));
-    tt_world_params p = {.progress = TT_PROGRESS_POLLED,
-                         .deadline_s = deadline_s,
-                         .comm_cpu = -1,
-                         .fake_node = fake};
-    MUST(tt_world_create(MPI_COMM_WORLD, &p, &world));
     MUST(tt_share_create(world, true, 1 << 20, 10, &share));
     int dead = test_size - 1;
     size_t slot = key.first & (share->n_slots - 1);
@@ -134,13 +126,8 @@ static void the_one_who_died_is_named(void)
 int main(int argc, char **argv)
 {
     test_begin(&argc, &argv);
-    for (int split = 0; split < (test_size == 1 ? 1 : TEST_SPLITS); split++) {
-        int fake[TEST_MAX_RANKS];
-        tt_world *world = NULL;
-        test_split(split, test_size, fake);
-        tt_world_params p = {
-            .progress = TT_PROGRESS_POLLED, .deadline_s = 30, .comm_cpu = -1, .fake_node = fake};
-        MUST(tt_world_create(MPI_COMM_WORLD, &p, &world));
+    for (int split = 0; split < test_n_splits(); split++) {
+        tt_world *world = test_world(split, TT_PROGRESS_POLLED, 30);
         everybody_reads_what_one_filled(world, true);
         everybody_reads_what_one_filled(world, test_rank % 2 == 0);
         what_does_not_fit_is_refused(world);

@@ -278,13 +278,8 @@ int main(int argc, char **argv)
     lone_failure_at_create();
     static const tt_progress modes[] = {TT_PROGRESS_POLLED, TT_PROGRESS_CALLER, TT_PROGRESS_THREAD};
     for (int split = 0; split < TEST_SPLITS; split++) {
-        int fake[TEST_MAX_RANKS];
-        tt_world *world = NULL;
-        test_split(split, test_size, fake);
-        tt_world_params p = {
-            .progress = modes[split % 3], .deadline_s = 30, .comm_cpu = -1, .fake_node = fake};
         setenv("TUTTI_TEST_PIECE_BYTES", split % 2 ? "1" : "700", 1); /* 1 is raised to the least */
-        MUST(tt_world_create(MPI_COMM_WORLD, &p, &world));
+        tt_world *world = test_world(split, modes[split % 3], 30);
         unsetenv("TUTTI_TEST_PIECE_BYTES");
         CHECK(tt_world_rank(world) == test_rank && tt_world_size(world) == test_size,
               "rank and size");
