@@ -38,6 +38,27 @@ void fixture_end(fixture *f)
     assert_int_equal(rmdir(f->dir), 0);
 }
 
+int fixture_set_up(void **state)
+{
+    static fixture f;
+    fixture_begin(&f);
+    *state = &f;
+    return 0;
+}
+
+int fixture_set_up_tiny(void **state)
+{
+    fixture_set_up(state);
+    tiny_write(*state);
+    return 0;
+}
+
+int fixture_tear_down(void **state)
+{
+    fixture_end(*state);
+    return 0;
+}
+
 const char *fixture_path(const fixture *f, const char *name)
 {
     static char path[PATH_BYTES];
@@ -270,6 +291,52 @@ void tiny_write(const fixture *f)
     }
     maker_save(&m, f, "model.safetensors");
     maker_fini(&m);
+}
+
+void change_config(const fixture *f, const char *key, const char *text)
+{
+    json_t *config = read_json(fixture_path(f, "config.json"));
+    if (text) {
+        json_t *value = json_loads(text, JSON_DECODE_ANY, NULL);
+        assert_non_null(value);
+        json_object_set_new(config, key, value);
+    } else {
+        json_object_del(config, key);
+    }
+    fixture_write_json(f, "config.json", config);
+    json_decref(config);
+}
+
+void arrange_miniature(const fixture *f, const char *folder, const char *config, const char *key,
+                       const char *text)
+{
+    char source[PATH_BYTES];
+    fixture_remove(f, "config.json");
+    fixture_remove(f, "model.safetensors");
+    snprintf(source, sizeof(source), MINIATURES "%s/%s", folder, config);
+    fixture_link(f, "config.json", source);
+    snprintf(source, sizeof(source), MINIATURES "%s/model.safetensors", folder);
+    fixture_link(f, "model.safetensors", source);
+    if (key) {
+        change_config(f, key, text);
+    }
+}
+
+void change_miniature(const fixture *f, const char *folder, const char *key, const char *text)
+{
+    arrange_miniature(f, folder, "config.json", key, text);
+}
+
+tt_model *open_miniature(const fixture *f, const char *folder, const char *config, const char *key,
+                         const char *text)
+{
+    tt_model *model = NULL;
+    arrange_miniature(f, folder, config, key, text);
+    if (tt_model_open(f->dir, &model) != TT_OK) {
+        fail_msg("%s, %s, %s = %s: %s", folder, config, key ? key : "", text ? text : "",
+                 tt_status_message());
+    }
+    return model;
 }
 
 void expect_refusal(const fixture *f, tt_status status, ...)

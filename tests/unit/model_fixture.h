@@ -18,6 +18,10 @@ void fixture_write(const fixture *f, const char *name, const void *bytes, size_t
 void fixture_write_text(const fixture *f, const char *name, const char *text);
 void fixture_write_json(const fixture *f, const char *name, const json_t *json);
 void fixture_remove(const fixture *f, const char *name);
+/* For cmocka: *state is a fixture, empty or with the tiny model in it. */
+int fixture_set_up(void **state);
+int fixture_set_up_tiny(void **state);
+int fixture_tear_down(void **state);
 /* Makes DIR/NAME a link to a file of the source tree. */
 void fixture_link(const fixture *f, const char *name, const char *source);
 
@@ -54,6 +58,18 @@ enum { TINY_L = 2, TINY_H = 8, TINY_V = 6, TINY_HEADS = 2, TINY_D = 4, TINY_E = 
 json_t *tiny_config(void);
 void tiny_add(maker *m, int layer);
 void tiny_write(const fixture *f);
+
+/* A miniature of tests/golden/architectures: its weights beside one of its configurations (`config`, a
+ * file's name; change_miniature: config.json), with one key set to a JSON text, or removed (text NULL),
+ * or no key changed (key NULL). open_miniature opens what it has made. */
+#define MINIATURES "tests/golden/architectures/"
+void arrange_miniature(const fixture *f, const char *folder, const char *config, const char *key,
+                       const char *text);
+void change_miniature(const fixture *f, const char *folder, const char *key, const char *text);
+tt_model *open_miniature(const fixture *f, const char *folder, const char *config, const char *key,
+                         const char *text);
+/* The same to the config.json that is there. */
+void change_config(const fixture *f, const char *key, const char *text);
 
 /* Opens f and expects this status and every one of the texts in the message (NULL-ended). */
 void expect_refusal(const fixture *f, tt_status status, ...);

@@ -13,7 +13,6 @@
 #include <string.h>
 #include <time.h>
 
-#define GOLDEN "tests/golden/architectures/"
 #define SINGLE "model.safetensors"
 enum { NAME_BYTES = 256 };
 
@@ -23,11 +22,11 @@ static void copy(maker *m, const fixture *f, const char *folder, const char *but
 {
     char path[NAME_BYTES];
     size_t n, n_header = 0;
-    snprintf(path, sizeof(path), GOLDEN "%s/config.json", folder);
+    snprintf(path, sizeof(path), MINIATURES "%s/config.json", folder);
     json_t *config = read_json(source_path(path));
     fixture_write_json(f, "config.json", config);
     json_decref(config);
-    snprintf(path, sizeof(path), GOLDEN "%s/" SINGLE, folder);
+    snprintf(path, sizeof(path), MINIATURES "%s/" SINGLE, folder);
     unsigned char *bytes = read_whole(source_path(path), &n);
     for (int i = 7; i >= 0; i--) {
         n_header = n_header * 256 + bytes[i];
@@ -148,7 +147,7 @@ static void what_changes_no_result_is_accepted(void **state)
         copy(&m, &f, cases[i].folder, NULL);
         maker_add(&m, cases[i].name, "F32", 1, (int64_t[]){8}, cases[i].fill);
         save(&m, &f);
-        snprintf(path, sizeof(path), GOLDEN "%s", cases[i].folder);
+        snprintf(path, sizeof(path), MINIATURES "%s", cases[i].folder);
         tt_model *plain = open_model(source_path(path)), *more = open_model(f.dir);
         compare_models(cases[i].name, plain, more);
         tt_model_close(&plain);

@@ -12,8 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GOLDEN "tests/golden/architectures/"
-
 /* ---- the seven miniatures ---- */
 
 typedef struct expected {
@@ -29,10 +27,20 @@ typedef struct expected {
 #define COMMON .L = 3, .H = 64, .V = 320, .context = 512
 #define MLA                                                                                        \
     .attention = TT_ATTENTION_MLA, .Nq = 4, .kv_rank = 32, .nope_dim = 16, .rope_dim = 8,          \
-    .v_dim = 16, .mla_norm_eps = 1e-6f, .norm_eps = 1e-6f
-#define MLA_ROPE                                                                                   \
+    .v_dim = 16, .mla_norm_eps = 1e-6f, .norm_eps = 1e-6f,                                         \
+    .rope = {.dim = 8, .interleaved = true, .attention_factor = 1}
+#define GQA(q, kv, width)                                                                          \
+    .attention = TT_ATTENTION_GQA, .Nq = (q), .Nkv = (kv), .D = (width),                           \
+    .rope = {.dim = (width), .attention_factor = 1}
+#define EXPERTS(e, k, f) .E = (e), .K = (k), .F = (f)
+#define ARCH(class, ...)                                                                           \
     {                                                                                              \
-        .dim = 8, .interleaved = true, .attention_factor = 1                                       \
+        .name = (class), COMMON, __VA_ARGS__                                                       \
+    }
+#define ROUTER_V2(groups, kept, factor)                                                            \
+    {                                                                                              \
+        .score = TT_SCORE_SOFTMAX, .n_groups = (groups), .n_groups_kept = (kept),                  \
+        .group_score = TT_GROUP_MAX, .normalise_eps = 1e-20f, .scale = (factor)                    \
     }
 #define ROUTER_V3(groups, kept, factor)                                                            \
     {                                                                                              \
@@ -59,130 +67,35 @@ typedef struct expected {
     }
 
 static const expected table[] = {
-    {.folder = "deepseek_v2",
-     .arch = {.name = "DeepseekV2ForCausalLM",
-              COMMON,
-              MLA,
-              .rope = MLA_ROPE,
-              .softmax_scale = 0.24609783f,
-              .E = 16,
-              .K = 4,
-              .F = 32,
-              .F_shared = 64,
-              .F_dense = 96,
-              .router = {.score = TT_SCORE_SOFTMAX,
-                         .n_groups = 1,
-                         .n_groups_kept = 1,
-                         .group_score = TT_GROUP_MAX,
-                         .normalise_eps = 1e-20f,
-                         .scale = 1}},
-     .n_dense = 1,
-     .rope_theta = 10000,
-     .ramp = YARN_RAMP},
-    {.folder = "deepseek_v2_group",
-     .arch = {.name = "DeepseekV2ForCausalLM",
-              COMMON,
-              MLA,
-              .rope = MLA_ROPE,
-              .softmax_scale = 0.20412415f,
-              .q_rank = 24,
-              .E = 16,
-              .K = 4,
-              .F = 32,
-              .F_shared = 64,
-              .F_dense = 96,
-              .router = {.score = TT_SCORE_SOFTMAX,
-                         .n_groups = 4,
-                         .n_groups_kept = 2,
-                         .group_score = TT_GROUP_MAX,
-                         .normalise_eps = 1e-20f,
-                         .scale = 16}},
-     .n_dense = 1,
-     .rope_theta = 10000,
-     .ramp = NO_YARN},
-    {.folder = "deepseek_v3",
-     .arch = {.name = "DeepseekV3ForCausalLM",
-              COMMON,
-              MLA,
-              .rope = MLA_ROPE,
-              .softmax_scale = 0.26464226f,
-              .q_rank = 24,
-              .E = 16,
-              .K = 4,
-              .F = 32,
-              .F_shared = 32,
-              .F_dense = 96,
-              .router = ROUTER_V3(4, 2, 2.5f)},
-     .n_dense = 1,
-     .rope_theta = 10000,
-     .ramp = YARN_RAMP},
-    {.folder = "kimi_k2",
-     .arch = {.name = "DeepseekV3ForCausalLM",
-              COMMON,
-              MLA,
-              .rope = MLA_ROPE,
-              .softmax_scale = 0.20412415f,
-              .q_rank = 24,
-              .E = 24,
-              .K = 6,
-              .F = 32,
-              .F_shared = 32,
-              .F_dense = 96,
-              .router = ROUTER_V3(1, 1, 2.827f)},
-     .n_dense = 1,
-     .rope_theta = 50000,
-     .ramp = NO_YARN},
-    {.folder = "qwen3_moe",
-     .arch = {.name = "Qwen3MoeForCausalLM",
-              COMMON,
-              .norm_eps = 1e-6f,
-              .attention = TT_ATTENTION_GQA,
-              .Nq = 4,
-              .Nkv = 2,
-              .D = 32,
-              .qk_norm = TT_QK_NORM_HEAD,
-              .softmax_scale = 0.17677670f,
-              .rope = {.dim = 32, .attention_factor = 1},
-              .E = 16,
-              .K = 4,
-              .F = 32,
-              .F_dense = 96,
-              .router = ROUTER_SOFTMAX(true)},
-     .rope_theta = 1000000,
-     .ramp = NO_YARN},
-    {.folder = "mixtral",
-     .arch = {.name = "MixtralForCausalLM",
-              COMMON,
-              .norm_eps = 1e-5f,
-              .attention = TT_ATTENTION_GQA,
-              .Nq = 4,
-              .Nkv = 2,
-              .D = 16,
-              .softmax_scale = 0.25f,
-              .rope = {.dim = 16, .attention_factor = 1},
-              .E = 8,
-              .K = 2,
-              .F = 96,
-              .router = ROUTER_SOFTMAX(true)},
-     .rope_theta = 1000000,
-     .ramp = NO_YARN},
-    {.folder = "olmoe",
-     .arch = {.name = "OlmoeForCausalLM",
-              COMMON,
-              .norm_eps = 1e-5f,
-              .attention = TT_ATTENTION_GQA,
-              .Nq = 4,
-              .Nkv = 4,
-              .D = 16,
-              .qk_norm = TT_QK_NORM_WHOLE,
-              .softmax_scale = 0.25f,
-              .rope = {.dim = 16, .attention_factor = 1},
-              .E = 16,
-              .K = 4,
-              .F = 40,
-              .router = ROUTER_SOFTMAX(false)},
-     .rope_theta = 10000,
-     .ramp = NO_YARN},
+    {"deepseek_v2",
+     ARCH("DeepseekV2ForCausalLM", MLA, .softmax_scale = 0.24609783f, EXPERTS(16, 4, 32),
+          .F_shared = 64, .F_dense = 96, .router = ROUTER_V2(1, 1, 1)),
+     1, 10000, YARN_RAMP},
+    {"deepseek_v2_group",
+     ARCH("DeepseekV2ForCausalLM", MLA, .softmax_scale = 0.20412415f, .q_rank = 24,
+          EXPERTS(16, 4, 32), .F_shared = 64, .F_dense = 96, .router = ROUTER_V2(4, 2, 16)),
+     1, 10000, NO_YARN},
+    {"deepseek_v3",
+     ARCH("DeepseekV3ForCausalLM", MLA, .softmax_scale = 0.26464226f, .q_rank = 24,
+          EXPERTS(16, 4, 32), .F_shared = 32, .F_dense = 96, .router = ROUTER_V3(4, 2, 2.5f)),
+     1, 10000, YARN_RAMP},
+    {"kimi_k2",
+     ARCH("DeepseekV3ForCausalLM", MLA, .softmax_scale = 0.20412415f, .q_rank = 24,
+          EXPERTS(24, 6, 32), .F_shared = 32, .F_dense = 96, .router = ROUTER_V3(1, 1, 2.827f)),
+     1, 50000, NO_YARN},
+    {"qwen3_moe",
+     ARCH("Qwen3MoeForCausalLM", .norm_eps = 1e-6f, GQA(4, 2, 32), .qk_norm = TT_QK_NORM_HEAD,
+          .softmax_scale = 0.17677670f, EXPERTS(16, 4, 32), .F_dense = 96,
+          .router = ROUTER_SOFTMAX(true)),
+     0, 1000000, NO_YARN},
+    {"mixtral",
+     ARCH("MixtralForCausalLM", .norm_eps = 1e-5f, GQA(4, 2, 16), .softmax_scale = 0.25f,
+          EXPERTS(8, 2, 96), .router = ROUTER_SOFTMAX(true)),
+     0, 1000000, NO_YARN},
+    {"olmoe",
+     ARCH("OlmoeForCausalLM", .norm_eps = 1e-5f, GQA(4, 4, 16), .qk_norm = TT_QK_NORM_WHOLE,
+          .softmax_scale = 0.25f, EXPERTS(16, 4, 40), .router = ROUTER_SOFTMAX(false)),
+     0, 10000, NO_YARN},
 };
 
 static void assert_close(double have, double want)
@@ -259,28 +172,12 @@ static void expect_equal_arch(const tt_arch *a, const tt_arch *b)
     assert_memory_equal(a->layer, b->layer, (size_t)(a->L + a->n_mtp) * sizeof(*a->layer));
 }
 
-static tt_model *open_golden(fixture *f, const char *folder, const char *config)
-{
-    char source[256];
-    tt_model *model = NULL;
-    fixture_remove(f, "config.json");
-    fixture_remove(f, "model.safetensors");
-    snprintf(source, sizeof(source), GOLDEN "%s/%s", folder, config);
-    fixture_link(f, "config.json", source);
-    snprintf(source, sizeof(source), GOLDEN "%s/model.safetensors", folder);
-    fixture_link(f, "model.safetensors", source);
-    if (tt_model_open(f->dir, &model) != TT_OK) {
-        fail_msg("%s with %s: %s", folder, config, tt_status_message());
-    }
-    return model;
-}
-
 static void both_spellings_give_the_same_architecture(void **state)
 {
     fixture *f = *state;
     for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
-        tt_model *old = open_golden(f, table[i].folder, "config.json");
-        tt_model *fresh = open_golden(f, table[i].folder, "config.v5.json");
+        tt_model *old = open_miniature(f, table[i].folder, "config.json", NULL, NULL);
+        tt_model *fresh = open_miniature(f, table[i].folder, "config.v5.json", NULL, NULL);
         expect_arch(tt_model_arch(old), &table[i]);
         expect_arch(tt_model_arch(fresh), &table[i]);
         expect_equal_arch(tt_model_arch(old), tt_model_arch(fresh));
@@ -291,35 +188,10 @@ static void both_spellings_give_the_same_architecture(void **state)
 
 /* ---- changed configurations ---- */
 
-/* The configuration of a miniature with one key set to a JSON text, or removed (NULL), beside its
- * weights. */
-static void change(fixture *f, const char *folder, const char *key, const char *text)
+static tt_model *open_changed(const fixture *f, const char *folder, const char *key,
+                              const char *text)
 {
-    char source[256];
-    snprintf(source, sizeof(source), GOLDEN "%s/config.json", folder);
-    json_t *config = read_json(source_path(source));
-    if (text) {
-        json_t *value = json_loads(text, JSON_DECODE_ANY, NULL);
-        assert_non_null(value);
-        json_object_set_new(config, key, value);
-    } else {
-        json_object_del(config, key);
-    }
-    fixture_write_json(f, "config.json", config);
-    json_decref(config);
-    fixture_remove(f, "model.safetensors");
-    snprintf(source, sizeof(source), GOLDEN "%s/model.safetensors", folder);
-    fixture_link(f, "model.safetensors", source);
-}
-
-static tt_model *open_changed(fixture *f, const char *folder, const char *key, const char *text)
-{
-    tt_model *model = NULL;
-    change(f, folder, key, text);
-    if (tt_model_open(f->dir, &model) != TT_OK) {
-        fail_msg("%s with %s = %s: %s", folder, key, text ? text : "(none)", tt_status_message());
-    }
-    return model;
+    return open_miniature(f, folder, "config.json", key, text);
 }
 
 static void bad_values_are_refused_by_name(void **state)
@@ -389,7 +261,7 @@ static void bad_values_are_refused_by_name(void **state)
     fixture *f = *state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         const char *key = cases[i].key;
-        change(f, cases[i].folder, key, cases[i].text);
+        change_miniature(f, cases[i].folder, key, cases[i].text);
         /* Messages of checks over several keys name another of them. */
         const char *say = strcmp(key, "head_dim") == 0        ? "rotary"
                           : strcmp(key, "architectures") == 0 ? "architecture"
@@ -405,30 +277,30 @@ static void bad_values_are_refused_by_name(void **state)
 static void refusals_name_the_value(void **state)
 {
     fixture *f = *state;
-    change(f, "olmoe", "architectures", "[\"GiantForCausalLM\"]");
+    change_miniature(f, "olmoe", "architectures", "[\"GiantForCausalLM\"]");
     expect_refusal(f, TT_ERR_UNSUPPORTED, "GiantForCausalLM", NULL);
-    change(f, "olmoe", "quantization_config", "{\"quant_method\":\"quip\"}");
+    change_miniature(f, "olmoe", "quantization_config", "{\"quant_method\":\"quip\"}");
     expect_refusal(f, TT_ERR_UNSUPPORTED, "quantization_config", "quip", NULL);
-    change(f, "olmoe", "hidden_act", "\"relu\"");
+    change_miniature(f, "olmoe", "hidden_act", "\"relu\"");
     expect_refusal(f, TT_ERR_UNSUPPORTED, "relu", NULL);
-    change(f, "deepseek_v3", "topk_group", "5");
+    change_miniature(f, "deepseek_v3", "topk_group", "5");
     expect_refusal(f, TT_ERR_FILE, "topk_group 5", "n_group 4", NULL);
-    change(f, "deepseek_v3", "n_group", "3");
+    change_miniature(f, "deepseek_v3", "n_group", "3");
     expect_refusal(f, TT_ERR_FILE, "16 experts", "n_group 3", NULL);
-    change(f, "deepseek_v3", "num_experts", "17");
+    change_miniature(f, "deepseek_v3", "num_experts", "17");
     expect_refusal(f, TT_ERR_FILE, "'n_routed_experts' and 'num_experts' differ", NULL);
-    change(f, "olmoe", "num_hidden_layers", "4");
+    change_miniature(f, "olmoe", "num_hidden_layers", "4");
     expect_refusal(f, TT_ERR_FILE, "model.layers.3.", "missing", NULL);
-    change(f, "olmoe", "num_hidden_layers", "9999");
+    change_miniature(f, "olmoe", "num_hidden_layers", "9999");
     expect_refusal(f, TT_ERR_FILE, "9999 layers", NULL);
-    change(f, "olmoe", "num_experts", "65536");
+    change_miniature(f, "olmoe", "num_experts", "65536");
     expect_refusal(f, TT_ERR_FILE, "[16, 64]", "[65536, 64]", NULL);
 }
 
 static void broken_files_are_refused(void **state)
 {
     fixture *f = *state;
-    change(f, "olmoe", "comment", "1");
+    change_miniature(f, "olmoe", "comment", "1");
     fixture_remove(f, "config.json");
     expect_refusal(f, TT_ERR_FILE, "config.json", "No such file", NULL);
     fixture_write_text(f, "config.json", "");
@@ -467,7 +339,8 @@ static void an_absent_key_takes_the_class_default(void **state)
     model = open_changed(f, "olmoe", "clip_qkv", "7.5");
     assert_true(tt_model_arch(model)->clip_qkv == 7.5f);
     tt_model_close(&model);
-    change(f, "deepseek_v3", "first_k_dense_replace", NULL); /* 3: layer 1 would be dense */
+    change_miniature(f, "deepseek_v3", "first_k_dense_replace",
+                     NULL); /* 3: layer 1 would be dense */
     expect_refusal(f, TT_ERR_FILE, "model.layers.1.mlp.gate_proj.weight", "missing", NULL);
 }
 
@@ -501,9 +374,9 @@ static void a_sliding_window_is_per_layer(void **state)
     model = open_changed(f, "dots1", "max_window_layers", "2");
     assert_int_equal(tt_model_arch(model)->layer[2].window, 0);
     tt_model_close(&model);
-    change(f, "gpt_oss", "sliding_window", "0");
+    change_miniature(f, "gpt_oss", "sliding_window", "0");
     expect_refusal(f, TT_ERR_FILE, "sliding_attention", "sliding_window", NULL);
-    change(f, "olmoe", "sliding_window", "96"); /* not known there */
+    change_miniature(f, "olmoe", "sliding_window", "96"); /* not known there */
     expect_refusal(f, TT_ERR_UNSUPPORTED, "sliding_window", NULL);
 }
 
@@ -515,21 +388,17 @@ static void yarn_stretches_the_context(void **state)
     static const char *const folders[] = {"qwen3_moe_yarn", "deepseek_v3"};
     fixture *f = *state;
     for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]); i++) {
-        tt_model *plain = open_golden(f, folders[i], "config.json");
+        tt_model *plain = open_miniature(f, folders[i], "config.json", NULL, NULL);
         assert_int_equal(tt_model_arch(plain)->context, 512);
         tt_model *model = open_changed(f, folders[i], "rope_scaling", scaling);
         assert_int_equal(tt_model_arch(model)->context, 2048);
         tt_model_close(&model);
         tt_model_close(&plain);
     }
-    change(f, "olmoe", "rope_scaling", scaling);
-    json_t *config = read_json(fixture_path(f, "config.json"));
-    /* above max_position_embeddings */
-    json_object_set_new(config, "sliding_window", json_integer(1024));
-    fixture_write_json(f, "config.json", config);
-    json_decref(config);
+    change_miniature(f, "olmoe", "rope_scaling", scaling);
+    change_config(f, "sliding_window", "1024"); /* above max_position_embeddings */
     expect_refusal(f, TT_ERR_UNSUPPORTED, "sliding_window 1024", NULL);
-    change(
+    change_miniature(
         f, "olmoe", "rope_scaling",
         "{\"rope_type\":\"yarn\",\"factor\":1048576.0,\"original_max_position_embeddings\":1048576}");
     expect_refusal(f, TT_ERR_FILE, "config.json", "positions", NULL);
@@ -540,30 +409,32 @@ static void which_layers_are_moe_follows_the_keys(void **state)
     fixture *f = *state;
     /* Dense layers have no weights in this miniature, so the refusal tells which layer became
      * dense. */
-    change(f, "qwen3_moe", "decoder_sparse_step", "2");
+    change_miniature(f, "qwen3_moe", "decoder_sparse_step", "2");
     expect_refusal(f, TT_ERR_FILE, "model.layers.0.mlp.gate_proj.weight", NULL);
-    change(f, "qwen3_moe", "mlp_only_layers", "[2]");
+    change_miniature(f, "qwen3_moe", "mlp_only_layers", "[2]");
     expect_refusal(f, TT_ERR_FILE, "model.layers.2.mlp.gate_proj.weight", NULL);
-    change(f, "deepseek_v2", "moe_layer_freq", "2");
+    change_miniature(f, "deepseek_v2", "moe_layer_freq", "2");
     expect_refusal(f, TT_ERR_FILE, "model.layers.1.mlp.gate_proj.weight", NULL);
 }
 
 static void two_spellings_of_rotary_keys_must_agree(void **state)
 {
     fixture *f = *state;
-    change(f, "deepseek_v3", "rope_parameters",
-           "{\"rope_type\":\"default\",\"rope_theta\":10000.0}");
+    change_miniature(f, "deepseek_v3", "rope_parameters",
+                     "{\"rope_type\":\"default\",\"rope_theta\":10000.0}");
     expect_refusal(f, TT_ERR_FILE, "rope_scaling and rope_parameters differ", NULL);
-    change(f, "deepseek_v3", "rope_scaling", "{\"type\":\"proportional\",\"factor\":2.0}");
+    change_miniature(f, "deepseek_v3", "rope_scaling",
+                     "{\"type\":\"proportional\",\"factor\":2.0}");
     expect_refusal(f, TT_ERR_UNSUPPORTED, "'proportional'", NULL);
-    change(f, "deepseek_v3", "rope_scaling", "{\"rope_type\":\"longrope\",\"factor\":2.0}");
+    change_miniature(f, "deepseek_v3", "rope_scaling",
+                     "{\"rope_type\":\"longrope\",\"factor\":2.0}");
     expect_refusal(f, TT_ERR_FILE, "long_factor", NULL);
-    change(f, "olmoe", "rope_scaling",
-           "{\"rope_type\":\"linear\",\"factor\":2.0,\"mrope_section\":[1,2]}");
+    change_miniature(f, "olmoe", "rope_scaling",
+                     "{\"rope_type\":\"linear\",\"factor\":2.0,\"mrope_section\":[1,2]}");
     expect_refusal(f, TT_ERR_UNSUPPORTED, "mrope_section", NULL);
-    change(f, "deepseek_v3", "rope_scaling", "{\"type\":\"yarn\"}");
+    change_miniature(f, "deepseek_v3", "rope_scaling", "{\"type\":\"yarn\"}");
     expect_refusal(f, TT_ERR_FILE, "factor", NULL);
-    change(f, "deepseek_v3", "rope_scaling", "[]");
+    change_miniature(f, "deepseek_v3", "rope_scaling", "[]");
     expect_refusal(f, TT_ERR_FILE, "rope_scaling", NULL);
 }
 
@@ -615,30 +486,16 @@ static void bad_generation_files_are_refused(void **state)
                                          {"{\"eos_token_id\":{}}", "eos_token_id"},
                                          {"{", "bad JSON"}};
     fixture *f = *state;
-    change(f, "olmoe", "comment", "1");
+    change_miniature(f, "olmoe", "comment", "1");
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         fixture_write_text(f, "generation_config.json", bad[i][0]);
         expect_refusal(f, TT_ERR_FILE, "generation_config.json", bad[i][1], NULL);
     }
 }
 
-static int set_up(void **state)
-{
-    static fixture f;
-    fixture_begin(&f);
-    *state = &f;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    fixture_end(*state);
-    return 0;
-}
-
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_set_up, fixture_tear_down)
     const struct CMUnitTest tests[] = {
         TEST(both_spellings_give_the_same_architecture),
         TEST(bad_values_are_refused_by_name),

@@ -14,8 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GOLDEN "tests/golden/architectures/"
-enum { N_LAYERS = 3, PATH_BYTES = 256 };
+enum { N_LAYERS = 3 };
 
 /* Layers in short. */
 #define MOE                                                                                        \
@@ -57,267 +56,130 @@ typedef struct expected {
     .Nq = (q), .Nkv = (kv), .D = (width), .softmax_scale = (scale),                                \
     .rope = {.dim = (rotated), .attention_factor = 1}
 
+#define ROUTER(...)                                                                                \
+    {                                                                                              \
+        .n_groups = 1, .n_groups_kept = 1, .scale = 1, __VA_ARGS__                                 \
+    }
+#define EXPERTS(e, k, f) .E = (e), .K = (k), .F = (f)
+#define ARCH(class, ...)                                                                           \
+    {                                                                                              \
+        .name = (class), __VA_ARGS__                                                               \
+    }
+#define ALL(layer)                                                                                 \
+    {                                                                                              \
+        layer, layer, layer                                                                        \
+    }
+/* Unscaled: theta, and each frequency's share. */
+#define POWERS(theta)                                                                              \
+    (theta),                                                                                       \
+    {                                                                                              \
+        1, 1, 1, 1, 1, 1, 1, 1                                                                     \
+    }
+
 /* 1/sqrt(16) = 0.25, 1/sqrt(32) = 0.17677670. */
 static const expected table[] = {
     {"llama_dense",
-     {.name = "LlamaForCausalLM", .norm_eps = 1e-6f, HEADS(4, 2, 16, 0.25f), .F_dense = 96},
-     {DENSE, DENSE, DENSE},
+     ARCH("LlamaForCausalLM", .norm_eps = 1e-6f, HEADS(4, 2, 16, 0.25f), .F_dense = 96),
+     ALL(DENSE),
      500000,
      /* llama3: wave lengths 2 pi / f of 6.3, 32, 167 and more, over 64 / 4 and 64 / 1: kept,
       * between (s = 0.32...), divided by 8 */
      {1, -1, 0.125, 0.125, 0.125, 0.125, 0.125, 0.125}},
     {"qwen3_dense",
-     {.name = "Qwen3ForCausalLM",
-      .norm_eps = 1e-6f,
-      HEADS(4, 2, 32, 0.17677670f),
-      .qk_norm = TT_QK_NORM_HEAD,
-      .F_dense = 96},
-     {NORMED(false), NORMED(false), NORMED(false)},
-     1000000,
-     {1, 1, 1, 1, 1, 1, 1, 1}},
+     ARCH("Qwen3ForCausalLM", .norm_eps = 1e-6f, HEADS(4, 2, 32, 0.17677670f),
+          .qk_norm = TT_QK_NORM_HEAD, .F_dense = 96),
+     ALL(NORMED(false)), POWERS(1000000)},
     {"qwen2_moe",
-     {.name = "Qwen2MoeForCausalLM",
-      .norm_eps = 1e-6f,
-      HEADS(4, 2, 16, 0.25f),
-      .qkv_bias = true,
-      .E = 12,
-      .K = 3,
-      .F = 40,
-      .F_shared = 80,
-      .F_dense = 96,
-      .shared_gate = true,
-      .router = SOFTMAX(false)},
+     ARCH("Qwen2MoeForCausalLM", .norm_eps = 1e-6f, HEADS(4, 2, 16, 0.25f), .qkv_bias = true,
+          EXPERTS(12, 3, 40), .F_shared = 80, .F_dense = 96, .shared_gate = true,
+          .router = SOFTMAX(false)),
      {DENSE, MOE, MOE},
-     1000000,
-     {1, 1, 1, 1, 1, 1, 1, 1}},
+     POWERS(1000000)},
     {"qwen3_moe_yarn",
-     {.name = "Qwen3MoeForCausalLM",
-      .norm_eps = 1e-6f,
-      .Nq = 4,
-      .Nkv = 2,
-      .D = 32,
-      .softmax_scale = 0.17677670f,
-      .rope = {.dim = 32, .attention_factor = 1.13862944f}, /* 0.1 ln 4 + 1 */
-      .qk_norm = TT_QK_NORM_HEAD,
-      .E = 16,
-      .K = 4,
-      .F = 32,
-      .F_dense = 96,
-      .router = SOFTMAX(true)},
+     ARCH("Qwen3MoeForCausalLM", .norm_eps = 1e-6f, .Nq = 4, .Nkv = 2, .D = 32,
+          .softmax_scale = 0.17677670f,
+          .rope = {.dim = 32, .attention_factor = 1.13862944f}, /* 0.1 ln 4 + 1 */
+          .qk_norm = TT_QK_NORM_HEAD, EXPERTS(16, 4, 32), .F_dense = 96, .router = SOFTMAX(true)),
      {NORMED(false), NORMED(true), NORMED(false)},
      1000000,
      /* corr(32) = 16 ln(64 / 64 pi) / ln 1e6 < 0 -> 0; corr(1) = 16 ln(64 / 2 pi) / ln 1e6 = 2.69
       * -> 3: ramp 0, 1/3, 2/3, 1 */
      {1, 0.75, 0.5, 0.25, 0.25, 0.25, 0.25, 0.25}},
     {"glm4_moe",
-     {.name = "Glm4MoeForCausalLM",
-      .norm_eps = 1e-5f,
-      HEADS_PARTLY(4, 2, 32, 0.17677670f, 16),
-      .qk_norm = TT_QK_NORM_HEAD,
-      .qkv_bias = true,
-      .E = 16,
-      .K = 4,
-      .F = 32,
-      .F_shared = 32,
-      .F_dense = 96,
-      .router = SIGMOID(1.5f)},
+     ARCH("Glm4MoeForCausalLM", .norm_eps = 1e-5f, HEADS_PARTLY(4, 2, 32, 0.17677670f, 16),
+          .qk_norm = TT_QK_NORM_HEAD, .qkv_bias = true, EXPERTS(16, 4, 32), .F_shared = 32,
+          .F_dense = 96, .router = SIGMOID(1.5f)),
      {NORMED(false), NORMED(true), NORMED(true)},
-     1000000,
-     {1, 1, 1, 1, 1, 1, 1, 1}},
+     POWERS(1000000)},
     {"dots1",
-     {.name = "Dots1ForCausalLM",
-      .norm_eps = 1e-6f,
-      HEADS(4, 4, 16, 0.25f),
-      .qk_norm = TT_QK_NORM_HEAD,
-      .E = 16,
-      .K = 4,
-      .F = 32,
-      .F_shared = 64,
-      .F_dense = 96,
-      .router = SIGMOID(2.5f)},
+     ARCH("Dots1ForCausalLM", .norm_eps = 1e-6f, HEADS(4, 4, 16, 0.25f), .qk_norm = TT_QK_NORM_HEAD,
+          EXPERTS(16, 4, 32), .F_shared = 64, .F_dense = 96, .router = SIGMOID(2.5f)),
      {NORMED(false), NORMED(true), NORMED(true)},
-     10000,
-     {1, 1, 1, 1, 1, 1, 1, 1}},
+     POWERS(10000)},
     {"ernie4_5_moe",
-     {.name = "Ernie4_5_MoeForCausalLM",
-      .norm_eps = 1e-5f,
-      .Nq = 4,
-      .Nkv = 2,
-      .D = 16,
-      .softmax_scale = 0.25f,
-      .rope = {.dim = 16, .interleaved = true, .attention_factor = 1},
-      .E = 16,
-      .K = 4,
-      .F = 32,
-      .F_shared = 64,
-      .F_dense = 96,
-      .router = {.score = TT_SCORE_SOFTMAX,
-                 .choice_bias = true,
-                 .n_groups = 1,
-                 .n_groups_kept = 1,
-                 .normalise = true,
-                 .normalise_floor = 1e-12f,
-                 .scale = 1}},
+     ARCH("Ernie4_5_MoeForCausalLM", .norm_eps = 1e-5f, .Nq = 4, .Nkv = 2, .D = 16,
+          .softmax_scale = 0.25f, .rope = {.dim = 16, .interleaved = true, .attention_factor = 1},
+          EXPERTS(16, 4, 32), .F_shared = 64, .F_dense = 96,
+          .router = ROUTER(.score = TT_SCORE_SOFTMAX, .choice_bias = true, .normalise = true,
+                           .normalise_floor = 1e-12f)),
      {DENSE, MOE, MOE},
-     500000,
-     {1, 1, 1, 1, 1, 1, 1, 1}},
+     POWERS(500000)},
     {"minimax_m2",
-     {.name = "MiniMaxM2ForCausalLM",
-      .norm_eps = 1e-6f,
-      HEADS_PARTLY(4, 2, 32, 0.17677670f, 16),
-      .qk_norm = TT_QK_NORM_WHOLE,
-      .E = 16,
-      .K = 4,
-      .F = 32,
-      .router = SIGMOID(1)},
-     {NORMED(true), NORMED(true), NORMED(true)},
-     5000000,
-     {1, 1, 1, 1, 1, 1, 1, 1}},
+     ARCH("MiniMaxM2ForCausalLM", .norm_eps = 1e-6f, HEADS_PARTLY(4, 2, 32, 0.17677670f, 16),
+          .qk_norm = TT_QK_NORM_WHOLE, EXPERTS(16, 4, 32), .router = SIGMOID(1)),
+     ALL(NORMED(true)), POWERS(5000000)},
     {"granitemoe",
-     {.name = "GraniteMoeForCausalLM",
-      .norm_eps = 1e-6f,
-      HEADS(4, 2, 16, 0.0625f),
-      .embedding_scale = 12,
-      .residual_scale = 0.22f,
-      .logit_divisor = 6,
-      .E = 8,
-      .K = 2,
-      .F = 40,
-      .router = {.score = TT_SCORE_SOFTMAX_CHOSEN, .n_groups = 1, .n_groups_kept = 1, .scale = 1}},
-     {MOE, MOE, MOE},
-     10000,
-     {1, 1, 1, 1, 1, 1, 1, 1}},
+     ARCH("GraniteMoeForCausalLM", .norm_eps = 1e-6f, HEADS(4, 2, 16, 0.0625f),
+          .embedding_scale = 12, .residual_scale = 0.22f, .logit_divisor = 6, EXPERTS(8, 2, 40),
+          .router = ROUTER(.score = TT_SCORE_SOFTMAX_CHOSEN)),
+     ALL(MOE), POWERS(10000)},
     {"granitemoeshared",
-     {.name = "GraniteMoeSharedForCausalLM",
-      .norm_eps = 1e-6f,
-      HEADS(4, 2, 16, 0.0625f),
-      .embedding_scale = 12,
-      .residual_scale = 0.22f,
-      .logit_divisor = 6,
-      .E = 8,
-      .K = 2,
-      .F = 40,
-      .F_shared = 64,
-      .router = {.score = TT_SCORE_SOFTMAX_CHOSEN, .n_groups = 1, .n_groups_kept = 1, .scale = 1}},
-     {MOE, MOE, MOE},
-     10000,
-     {1, 1, 1, 1, 1, 1, 1, 1}},
+     ARCH("GraniteMoeSharedForCausalLM", .norm_eps = 1e-6f, HEADS(4, 2, 16, 0.0625f),
+          .embedding_scale = 12, .residual_scale = 0.22f, .logit_divisor = 6, EXPERTS(8, 2, 40),
+          .F_shared = 64, .router = ROUTER(.score = TT_SCORE_SOFTMAX_CHOSEN)),
+     ALL(MOE), POWERS(10000)},
     {"hunyuan_v1_moe",
-     {.name = "HunYuanMoEV1ForCausalLM",
-      .norm_eps = 1e-5f,
-      HEADS(4, 2, 16, 0.25f),
-      .qk_norm = TT_QK_NORM_HEAD,
-      .qk_norm_after_rope = true,
-      .E = 8,
-      .K = 2,
-      .F = 96,
-      .F_shared = 96,
-      .router = SOFTMAX(true)},
-     {NORMED(true), NORMED(true), NORMED(true)},
-     10000,
-     {1, 1, 1, 1, 1, 1, 1, 1}},
+     ARCH("HunYuanMoEV1ForCausalLM", .norm_eps = 1e-5f, HEADS(4, 2, 16, 0.25f),
+          .qk_norm = TT_QK_NORM_HEAD, .qk_norm_after_rope = true, EXPERTS(8, 2, 96), .F_shared = 96,
+          .router = SOFTMAX(true)),
+     ALL(NORMED(true)), POWERS(10000)},
     {"flex_olmo",
-     {.name = "FlexOlmoForCausalLM",
-      .norm_eps = 1e-6f,
-      .norm_place = TT_NORM_AFTER,
-      HEADS(4, 4, 16, 0.25f),
-      .qk_norm = TT_QK_NORM_WHOLE,
-      .E = 8,
-      .K = 3,
-      .F = 40,
-      .router = SOFTMAX(false)},
-     {NORMED(true), NORMED(true), NORMED(true)},
-     500000,
-     {1, 1, 1, 1, 1, 1, 1, 1}},
+     ARCH("FlexOlmoForCausalLM", .norm_eps = 1e-6f, .norm_place = TT_NORM_AFTER,
+          HEADS(4, 4, 16, 0.25f), .qk_norm = TT_QK_NORM_WHOLE, EXPERTS(8, 3, 40),
+          .router = SOFTMAX(false)),
+     ALL(NORMED(true)), POWERS(500000)},
     {"gpt_oss",
-     {.name = "GptOssForCausalLM",
-      .norm_eps = 1e-5f,
-      .Nq = 4,
-      .Nkv = 2,
-      .D = 32,
-      .softmax_scale = 0.17677670f,
-      .rope = {.dim = 32, .attention_factor = 1.13862944f},
-      .qkv_bias = true,
-      .o_bias = true,
-      .sinks = true,
-      .E = 8,
-      .K = 4,
-      .F = 64,
-      .expert_bias = true,
-      .activation = TT_ACTIVATION_CLAMPED,
-      .activation_limit = 7,
-      .activation_alpha = 1.702f,
-      .router = {.score = TT_SCORE_SOFTMAX_CHOSEN,
-                 .n_groups = 1,
-                 .n_groups_kept = 1,
-                 .scale = 1,
-                 .logit_bias = true}},
+     ARCH("GptOssForCausalLM", .norm_eps = 1e-5f, .Nq = 4, .Nkv = 2, .D = 32,
+          .softmax_scale = 0.17677670f, .rope = {.dim = 32, .attention_factor = 1.13862944f},
+          .qkv_bias = true, .o_bias = true, .sinks = true, EXPERTS(8, 4, 64), .expert_bias = true,
+          .activation = TT_ACTIVATION_CLAMPED, .activation_limit = 7, .activation_alpha = 1.702f,
+          .router = ROUTER(.score = TT_SCORE_SOFTMAX_CHOSEN, .logit_bias = true)),
      {{.is_moe = true, .rope = true, .window = 8},
       MOE,
       {.is_moe = true, .rope = true, .window = 8}},
      0,
      {0}},
     {"phimoe",
-     {.name = "PhimoeForCausalLM",
-      .norm = TT_NORM_LAYER,
-      .norm_eps = 1e-5f,
-      .head_bias = true,
-      HEADS(4, 2, 16, 0.25f),
-      .qkv_bias = true,
-      .o_bias = true,
-      .E = 8,
-      .K = 2,
-      .F = 96,
-      .router = {.score = TT_SCORE_SPARSEMIXER,
-                 .n_groups = 1,
-                 .n_groups_kept = 1,
-                 .scale = 1,
-                 .jitter = 0.01f}},
-     {MOE, MOE, MOE},
-     10000,
-     {1, 1, 1, 1, 1, 1, 1, 1}},
+     ARCH("PhimoeForCausalLM", .norm = TT_NORM_LAYER, .norm_eps = 1e-5f, .head_bias = true,
+          HEADS(4, 2, 16, 0.25f), .qkv_bias = true, .o_bias = true, EXPERTS(8, 2, 96),
+          .router = ROUTER(.score = TT_SCORE_SPARSEMIXER, .jitter = 0.01f)),
+     ALL(MOE), POWERS(10000)},
     {"llama4_text",
-     {.name = "Llama4ForCausalLM",
-      .norm_eps = 1e-5f,
-      .Nq = 4,
-      .Nkv = 2,
-      .D = 16,
-      .softmax_scale = 0.25f,
-      .rope = {.dim = 16, .interleaved = true, .attention_factor = 1},
-      .qk_norm = TT_QK_NORM_HEAD,
-      .qk_norm_after_rope = true,
-      .qk_norm_weightless = true,
-      .query_scale = 0.1f,
-      .query_floor = 8192,
-      .E = 8,
-      .K = 1,
-      .F = 32,
-      .F_shared = 32,
-      .F_dense = 96,
-      .router = {.score = TT_SCORE_SIGMOID_CHOSEN,
-                 .n_groups = 1,
-                 .n_groups_kept = 1,
-                 .scale = 1,
-                 .weight_on_input = true}},
+     ARCH("Llama4ForCausalLM", .norm_eps = 1e-5f, .Nq = 4, .Nkv = 2, .D = 16,
+          .softmax_scale = 0.25f, .rope = {.dim = 16, .interleaved = true, .attention_factor = 1},
+          .qk_norm = TT_QK_NORM_HEAD, .qk_norm_after_rope = true, .qk_norm_weightless = true,
+          .query_scale = 0.1f, .query_floor = 8192, EXPERTS(8, 1, 32), .F_shared = 32,
+          .F_dense = 96,
+          .router = ROUTER(.score = TT_SCORE_SIGMOID_CHOSEN, .weight_on_input = true)),
      {{.is_moe = true, .rope = true, .qk_norm = true, .chunk = 16},
       {.is_moe = true, .rope = true, .qk_norm = true, .chunk = 16},
       {.is_moe = true, .rope = true, .qk_norm = true, .chunk = 16}},
-     500000,
-     {1, 1, 1, 1, 1, 1, 1, 1}},
+     POWERS(500000)},
     {"qwen3_next",
-     {.name = "Qwen3NextForCausalLM",
-      .norm_eps = 1e-6f,
-      HEADS_PARTLY(4, 2, 32, 0.17677670f, 8),
-      .qk_norm = TT_QK_NORM_HEAD,
-      .attention_gate = true,
-      .delta = {.Nk = 2, .Nv = 4, .Dk = 16, .Dv = 16, .conv = 4},
-      .E = 16,
-      .K = 4,
-      .F = 32,
-      .F_shared = 32,
-      .F_dense = 96,
-      .shared_gate = true,
-      .router = SOFTMAX(true)},
+     ARCH("Qwen3NextForCausalLM", .norm_eps = 1e-6f, HEADS_PARTLY(4, 2, 32, 0.17677670f, 8),
+          .qk_norm = TT_QK_NORM_HEAD, .attention_gate = true,
+          .delta = {.Nk = 2, .Nv = 4, .Dk = 16, .Dv = 16, .conv = 4}, EXPERTS(16, 4, 32),
+          .F_shared = 32, .F_dense = 96, .shared_gate = true, .router = SOFTMAX(true)),
      {{.is_moe = true, .mixer = TT_MIXER_DELTA},
       {.is_moe = true, .mixer = TT_MIXER_DELTA},
       NORMED(true)},
@@ -438,44 +300,10 @@ static void expect_arch(const tt_arch *a, const expected *want)
     }
 }
 
-/* The miniature's weights beside a configuration that is one of its own (config) or that with one
- * key changed (key, text). */
-static void arrange(fixture *f, const char *folder, const char *config, const char *key,
-                    const char *text)
+static tt_model *open_changed(const fixture *f, const char *folder, const char *key,
+                              const char *text)
 {
-    char source[PATH_BYTES];
-    fixture_remove(f, "config.json");
-    fixture_remove(f, "model.safetensors");
-    snprintf(source, sizeof(source), GOLDEN "%s/%s", folder, config);
-    json_t *object = read_json(source_path(source));
-    if (key && text) {
-        json_t *value = json_loads(text, JSON_DECODE_ANY, NULL);
-        assert_non_null(value);
-        json_object_set_new(object, key, value);
-    } else if (key) {
-        json_object_del(object, key);
-    }
-    fixture_write_json(f, "config.json", object);
-    json_decref(object);
-    snprintf(source, sizeof(source), GOLDEN "%s/model.safetensors", folder);
-    fixture_link(f, "model.safetensors", source);
-}
-
-static tt_model *open_arranged(fixture *f, const char *folder, const char *config, const char *key,
-                               const char *text)
-{
-    tt_model *model = NULL;
-    arrange(f, folder, config, key, text);
-    if (tt_model_open(f->dir, &model) != TT_OK) {
-        fail_msg("%s, %s, %s = %s: %s", folder, config, key ? key : "", text ? text : "",
-                 tt_status_message());
-    }
-    return model;
-}
-
-static tt_model *open_changed(fixture *f, const char *folder, const char *key, const char *text)
-{
-    return open_arranged(f, folder, "config.json", key, text);
+    return open_miniature(f, folder, "config.json", key, text);
 }
 
 static void values_are_those_of_the_description(void **state)
@@ -497,8 +325,8 @@ static void both_spellings_give_the_same_hash(void **state)
     fixture *f = *state;
     for (size_t i = 0; i < N_OLDER + N; i++) {
         const char *folder = i < N ? table[i].folder : older[i - N];
-        tt_model *old = open_arranged(f, folder, "config.json", NULL, NULL);
-        tt_model *fresh = open_arranged(f, folder, "config.v5.json", NULL, NULL);
+        tt_model *old = open_miniature(f, folder, "config.json", NULL, NULL);
+        tt_model *fresh = open_miniature(f, folder, "config.v5.json", NULL, NULL);
         if (tt_model_hash(old) != tt_model_hash(fresh)) {
             fail_msg("%s: the two spellings differ", folder);
         }
@@ -592,7 +420,7 @@ static void keys_that_would_change_results_are_refused(void **state)
     };
     fixture *f = *state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        arrange(f, cases[i].folder, "config.json", cases[i].key, cases[i].text);
+        change_miniature(f, cases[i].folder, cases[i].key, cases[i].text);
         printf("# %s: %s = %s\n", cases[i].folder, cases[i].key, cases[i].text);
         expect_refusal(f, cases[i].status, "config.json",
                        cases[i].say ? cases[i].say : cases[i].key, NULL);
@@ -644,18 +472,15 @@ static void names_decide_where_types_do_not(void **state)
 {
     fixture *f = *state;
     tt_model *model;
-    arrange(f, "minimax_m2", "config.json", "model_type", "\"minimax\"");
+    change_miniature(f, "minimax_m2", "model_type", "\"minimax\"");
     assert_int_equal(tt_model_open(f->dir, &model), TT_OK);
     tt_model_close(&model);
-    json_t *config = read_json(fixture_path(f, "config.json"));
-    json_object_del(config, "architectures");
-    fixture_write_json(f, "config.json", config);
-    json_decref(config);
+    change_config(f, "architectures", NULL);
     expect_refusal(f, TT_ERR_UNSUPPORTED, "config.json", "minimax", NULL);
     model = open_changed(f, "granitemoeshared", "architectures", NULL);
     assert_true(tt_model_arch(model)->F_shared > 0);
     tt_model_close(&model);
-    arrange(f, "granitemoeshared", "config.json", "architectures", "[\"GraniteMoeForCausalLM\"]");
+    change_miniature(f, "granitemoeshared", "architectures", "[\"GraniteMoeForCausalLM\"]");
     expect_refusal(f, TT_ERR_UNSUPPORTED, "config.json", "shared_intermediate_size", NULL);
 }
 
@@ -666,11 +491,8 @@ static void layers_follow_their_keys(void **state)
     const tt_layer *layer = tt_model_arch(model)->layer;
     assert_true(layer[0].window == 8 && layer[1].window == 0 && layer[2].window == 8);
     tt_model_close(&model);
-    arrange(f, "llama4_text", "config.json", "no_rope_layers", "[1,0,1]");
-    json_t *config = read_json(fixture_path(f, "config.json"));
-    json_object_del(config, "layer_types");
-    fixture_write_json(f, "config.json", config);
-    json_decref(config);
+    change_miniature(f, "llama4_text", "no_rope_layers", "[1,0,1]");
+    change_config(f, "layer_types", NULL);
     assert_int_equal(tt_model_open(f->dir, &model), TT_OK);
     layer = tt_model_arch(model)->layer;
     assert_true(layer[0].rope && layer[0].chunk == 16 && !layer[0].scale_queries &&
@@ -680,13 +502,9 @@ static void layers_follow_their_keys(void **state)
     tt_model_close(&model);
     static const char *const tuning[] = {"false", "0", "true", "4"}; /* 4: Llama-4-Scout */
     for (size_t i = 0; i < sizeof(tuning) / sizeof(tuning[0]); i++) {
-        arrange(f, "llama4_text", "config.json", "no_rope_layers", "[1,0,1]");
-        config = read_json(fixture_path(f, "config.json"));
-        json_object_del(config, "layer_types");
-        json_object_set_new(config, "attn_temperature_tuning",
-                            json_loads(tuning[i], JSON_DECODE_ANY, NULL));
-        fixture_write_json(f, "config.json", config);
-        json_decref(config);
+        change_miniature(f, "llama4_text", "no_rope_layers", "[1,0,1]");
+        change_config(f, "layer_types", NULL);
+        change_config(f, "attn_temperature_tuning", tuning[i]);
         assert_int_equal(tt_model_open(f->dir, &model), TT_OK);
         assert_int_equal(tt_model_arch(model)->layer[1].scale_queries, i >= 2);
         tt_model_close(&model);
@@ -697,35 +515,21 @@ static void layers_follow_their_keys(void **state)
     model = open_changed(f, "phimoe", "sliding_window", "32");
     assert_int_equal(tt_model_arch(model)->layer[2].window, 32);
     tt_model_close(&model);
-    arrange(f, "llama4_text", "config.json", "moe_layers", "[0,2]");
+    change_miniature(f, "llama4_text", "moe_layers", "[0,2]");
     expect_refusal(f, TT_ERR_FILE, "model.layers.1.feed_forward.gate_proj.weight", "missing", NULL);
     /* every fourth is full: none of three */
-    arrange(f, "qwen3_next", "config.json", "layer_types", NULL);
+    change_miniature(f, "qwen3_next", "layer_types", NULL);
     expect_refusal(f, TT_ERR_FILE, "model.layers.2.linear_attn.in_proj_qkvz.weight", "missing",
                    NULL);
-    arrange(f, "ernie4_5_moe", "config.json", "moe_layer_interval", "2");
+    change_miniature(f, "ernie4_5_moe", "moe_layer_interval", "2");
     expect_refusal(f, TT_ERR_FILE, "model.layers.2.mlp.gate_proj.weight", "missing", NULL);
-    arrange(f, "ernie4_5_moe", "config.json", "moe_layer_end_index", "1");
+    change_miniature(f, "ernie4_5_moe", "moe_layer_end_index", "1");
     expect_refusal(f, TT_ERR_FILE, "model.layers.2.mlp.gate_proj.weight", "missing", NULL);
-}
-
-static int set_up(void **state)
-{
-    static fixture f;
-    fixture_begin(&f);
-    *state = &f;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    fixture_end(*state);
-    return 0;
 }
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_set_up, fixture_tear_down)
     const struct CMUnitTest tests[] = {
         TEST(values_are_those_of_the_description),
         TEST(both_spellings_give_the_same_hash),

@@ -130,28 +130,14 @@ static void a_header_at_the_limit_is_read(void **state)
     tti_file_close(&file);
 }
 
-static int set_up(void **state)
-{
-    static fixture f;
-    fixture_begin(&f);
-    tiny_write(&f);
-    *state = &f;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    fixture_end(*state);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         /* first: memory is counted at its most */
-        cmocka_unit_test_setup_teardown(a_header_above_the_limit_is_refused_unread, set_up,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(a_header_at_the_limit_is_read, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_header_above_the_limit_is_refused_unread,
+                                        fixture_set_up_tiny, fixture_tear_down),
+        cmocka_unit_test_setup_teardown(a_header_at_the_limit_is_read, fixture_set_up_tiny,
+                                        fixture_tear_down),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

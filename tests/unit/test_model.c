@@ -15,7 +15,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#define GOLDEN "tests/golden/architectures/"
 #define SINGLE "model.safetensors"
 enum { NAME_BYTES = 256 };
 
@@ -193,8 +192,8 @@ static void every_tensor_has_its_shape_and_bytes(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         char path[NAME_BYTES], weights[NAME_BYTES];
-        snprintf(path, sizeof(path), GOLDEN "%s", cases[i].folder);
-        snprintf(weights, sizeof(weights), GOLDEN "%s/model.safetensors", cases[i].folder);
+        snprintf(path, sizeof(path), MINIATURES "%s", cases[i].folder);
+        snprintf(weights, sizeof(weights), MINIATURES "%s/model.safetensors", cases[i].folder);
         tt_model *model = open_or_fail(source_path(path));
         whole_file w = read_safetensors(source_path(weights));
         const tt_arch *a = tt_model_arch(model);
@@ -286,26 +285,11 @@ static void tiny_moe_opens_with_its_mtp_layer(void **state)
 
 /* ---- made models ---- */
 
-static int set_up(void **state)
-{
-    static fixture f;
-    fixture_begin(&f);
-    tiny_write(&f);
-    *state = &f;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    fixture_end(*state);
-    return 0;
-}
-
 /* All that tt_model_tensor gives, in the order of roles, layers and experts, and no more. */
 static void the_walk_meets_each_tensor_once(void **state)
 {
-    static const char *const models[] = {"models/tiny-moe", GOLDEN "qwen3_next",
-                                         GOLDEN "llama_dense", GOLDEN "gpt_oss"};
+    static const char *const models[] = {"models/tiny-moe", MINIATURES "qwen3_next",
+                                         MINIATURES "llama_dense", MINIATURES "gpt_oss"};
     (void)state;
     for (size_t i = 0; i < sizeof(models) / sizeof(models[0]); i++) {
         tt_model *model = open_or_fail(source_path(models[i]));
@@ -671,7 +655,7 @@ static void formats_have_names(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_set_up_tiny, fixture_tear_down)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(formats_have_names),
         cmocka_unit_test(every_tensor_has_its_shape_and_bytes),

@@ -14,7 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GOLDEN "tests/golden/architectures/"
 enum { NAME_BYTES = 256, MAX_EXPERTS = 64 };
 
 static const char *const role_names[TT_ROLE_COUNT] = {
@@ -158,7 +157,7 @@ static void expect_role(const tt_model *model, const json_t *folder, int role, i
 
 static void expect_roles(const tt_model *model, const char *name, bool pieces)
 {
-    json_t *table = read_json(source_path(GOLDEN "roles.json"));
+    json_t *table = read_json(source_path(MINIATURES "roles.json"));
     const json_t *folder = json_object_get(table, name);
     assert_non_null(folder);
     for (int role = 0; role < TT_ROLE_COUNT; role++) {
@@ -183,14 +182,14 @@ static tt_model *open_or_fail(const char *path)
 static void every_tensor_is_what_an_independent_reading_found(void **state)
 {
     (void)state;
-    json_t *table = read_json(source_path(GOLDEN "roles.json"));
+    json_t *table = read_json(source_path(MINIATURES "roles.json"));
     const char *name;
     json_t *folder;
     assert_true(json_object_size(table) >= 23);
     json_object_foreach(table, name, folder)
     {
         char path[NAME_BYTES];
-        snprintf(path, sizeof(path), GOLDEN "%s", name);
+        snprintf(path, sizeof(path), MINIATURES "%s", name);
         tt_model *model = open_or_fail(source_path(path));
         printf("# %s\n", name);
         expect_roles(model, name, true);
@@ -212,7 +211,7 @@ static whole read_golden(const char *name)
     char path[NAME_BYTES];
     size_t n;
     uint64_t n_header;
-    snprintf(path, sizeof(path), GOLDEN "%s/model.safetensors", name);
+    snprintf(path, sizeof(path), MINIATURES "%s/model.safetensors", name);
     whole w = {.bytes = read_whole(source_path(path), &n)};
     memcpy(&n_header, w.bytes, sizeof(n_header)); /* little-endian hosts only, as the rest of
                                                    * tutti */
@@ -318,7 +317,7 @@ static void fuse(const whole *w, maker *m, int layer, int n_experts, const char 
 static void link_config(fixture *f, const char *name)
 {
     char source[NAME_BYTES];
-    snprintf(source, sizeof(source), GOLDEN "%s/config.json", name);
+    snprintf(source, sizeof(source), MINIATURES "%s/config.json", name);
     fixture_remove(f, "config.json");
     fixture_link(f, "config.json", source);
 }
@@ -376,7 +375,7 @@ static void fused_experts_are_the_same_tensors(void **state)
         link_config(f, cases[i].folder);
         tt_model *plain = NULL;
         char path[NAME_BYTES];
-        snprintf(path, sizeof(path), GOLDEN "%s", cases[i].folder);
+        snprintf(path, sizeof(path), MINIATURES "%s", cases[i].folder);
         plain = open_or_fail(source_path(path));
         int n_experts = (int)tt_model_arch(plain)->E;
         tt_model_close(&plain);
@@ -457,7 +456,7 @@ static void a_nested_text_model_is_the_same_model(void **state)
     fixture *f = *state;
     whole w = read_golden("llama4_text");
     maker m = {0};
-    json_t *text = read_json(source_path(GOLDEN "llama4_text/config.json")),
+    json_t *text = read_json(source_path(MINIATURES "llama4_text/config.json")),
            *config = json_object();
     json_object_del(text, "architectures");
     json_object_set_new(config, "architectures",
@@ -526,18 +525,10 @@ static void the_hash_tells_models_apart(void **state)
     fixture *f = *state;
     for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]); i++) {
         char path[NAME_BYTES];
-        snprintf(path, sizeof(path), GOLDEN "%s", changes[i][0]);
+        snprintf(path, sizeof(path), MINIATURES "%s", changes[i][0]);
         uint64_t plain = hash_of(source_path(path));
         assert_true(plain == hash_of(source_path(path)));
-        snprintf(path, sizeof(path), GOLDEN "%s/config.json", changes[i][0]);
-        json_t *config = read_json(source_path(path));
-        json_object_set_new(config, changes[i][1],
-                            json_loads(changes[i][2], JSON_DECODE_ANY, NULL));
-        fixture_write_json(f, "config.json", config);
-        json_decref(config);
-        snprintf(path, sizeof(path), GOLDEN "%s/model.safetensors", changes[i][0]);
-        fixture_remove(f, "model.safetensors");
-        fixture_link(f, "model.safetensors", path);
+        change_miniature(f, changes[i][0], changes[i][1], changes[i][2]);
         if (hash_of(f->dir) == plain) {
             fail_msg("%s with %s = %s hashes as without", changes[i][0], changes[i][1],
                      changes[i][2]);
@@ -545,23 +536,9 @@ static void the_hash_tells_models_apart(void **state)
     }
 }
 
-static int set_up(void **state)
-{
-    static fixture f;
-    fixture_begin(&f);
-    *state = &f;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    fixture_end(*state);
-    return 0;
-}
-
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_set_up, fixture_tear_down)
     const struct CMUnitTest tests[] = {
         TEST(every_tensor_is_what_an_independent_reading_found),
         TEST(fused_experts_are_the_same_tensors),

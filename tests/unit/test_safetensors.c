@@ -17,21 +17,6 @@
 #define SINGLE "model.safetensors"
 #define INDEX "model.safetensors.index.json"
 
-static int set_up(void **state)
-{
-    static fixture f;
-    fixture_begin(&f);
-    tiny_write(&f);
-    *state = &f;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    fixture_end(*state);
-    return 0;
-}
-
 static void expect_opens(const fixture *f)
 {
     tt_model *model = NULL;
@@ -554,7 +539,7 @@ static void the_index_decides_between_copies(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_set_up_tiny, fixture_tear_down)
     const struct CMUnitTest tests[] = {
         TEST(whole_checkpoint_opens),
         TEST(missing_directory_and_file_path_are_refused),
