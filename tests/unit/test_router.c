@@ -20,12 +20,28 @@ static float logit_of(double p)
     return (float)log(p / (1.0 - p));
 }
 
+static void logits_of(const double *p, int n, float *z)
+{
+    for (int i = 0; i < n; i++) {
+        z[i] = logit_of(p[i]);
+    }
+}
+
 static const tt_router sigmoid_router = {.score = TT_SCORE_SIGMOID,
                                          .n_groups = 1,
                                          .n_groups_kept = 1,
                                          .normalise = true,
                                          .normalise_eps = 1e-20f,
                                          .scale = 1.0f};
+
+static tt_router grouped(int64_t n_groups, int64_t n_kept, tt_group_score group_score)
+{
+    tt_router router = sigmoid_router;
+    router.n_groups = n_groups;
+    router.n_groups_kept = n_kept;
+    router.group_score = group_score;
+    return router;
+}
 
 static void choose(const tt_router *router, int64_t E, int64_t K, const float *z, const float *bias,
                    int32_t *expert, float *weight)
@@ -40,16 +56,10 @@ static void negative_biased_scores_beat_masked_groups(void **state)
 {
     (void)state;
     static const double p[8] = {.9, .8, .6, .5, .4, .3, .2, .1};
-    float z[8], bias[8], weight[2];
+    float z[8], bias[8] = {-1, -1, -1, -1, -1, -1, -1, -1}, weight[2];
     int32_t expert[2];
-    for (int e = 0; e < 8; e++) {
-        z[e] = logit_of(p[e]);
-        bias[e] = -1.0f;
-    }
-    tt_router router = sigmoid_router;
-    router.n_groups = 4;
-    router.n_groups_kept = 2;
-    router.group_score = TT_GROUP_TOP2_SUM;
+    logits_of(p, 8, z);
+    const tt_router router = grouped(4, 2, TT_GROUP_TOP2_SUM);
     choose(&router, 8, 2, z, bias, expert, weight);
     assert_int_equal(expert[0], 0);
     assert_int_equal(expert[1], 1);
@@ -63,13 +73,8 @@ static void groups_rank_by_the_sum_of_two_or_by_the_best(void **state)
     static const double p[4] = {.95, .05, .60, .55};
     float z[4], weight[2];
     int32_t expert[2];
-    for (int e = 0; e < 4; e++) {
-        z[e] = logit_of(p[e]);
-    }
-    tt_router router = sigmoid_router;
-    router.n_groups = 2;
-    router.n_groups_kept = 1;
-    router.group_score = TT_GROUP_TOP2_SUM;
+    logits_of(p, 4, z);
+    tt_router router = grouped(2, 1, TT_GROUP_TOP2_SUM);
     choose(&router, 4, 2, z, NULL, expert, weight);
     assert_int_equal(expert[0], 2);
     assert_int_equal(expert[1], 3);
@@ -179,11 +184,9 @@ static void random_routers_agree_with_brute_force(void **state)
         int64_t n_groups = 1 << rand() % 4, size = 1 + rand() % 8, E = n_groups * size;
         int64_t kept = 1 + rand() % n_groups, most = kept * size,
                 K = 1 + rand() % (most < 8 ? most : 8);
-        tt_router router = sigmoid_router;
-        router.score = rand() % 2 ? TT_SCORE_SIGMOID : TT_SCORE_SOFTMAX;
-        router.n_groups = n_groups;
-        router.n_groups_kept = kept;
-        router.group_score = rand() % 2 ? TT_GROUP_MAX : TT_GROUP_TOP2_SUM;
+        const tt_score by = rand() % 2 ? TT_SCORE_SIGMOID : TT_SCORE_SOFTMAX;
+        tt_router router = grouped(n_groups, kept, rand() % 2 ? TT_GROUP_MAX : TT_GROUP_TOP2_SUM);
+        router.score = by;
         float s[64], bias[64], work[128], weight[8];
         double c[64];
         int32_t expert[8];
@@ -327,11 +330,34 @@ static double share(const float *z, int64_t E, const bool *out, int64_t at)
     return 1.0 / sum;
 }
 
+/* Of a chosen expert, by the words of tt_score; of SOFTMAX_CHOSEN the share is taken when all are
+ * chosen. is_out: left out by the sparse mixer. */
+static double score_by_words(tt_score score, const float *z, int64_t E, const bool *is_out,
+                             int64_t chosen, int64_t first)
+{
+    static const bool none[MAX_E];
+    switch (score) {
+    case TT_SCORE_SOFTMAX:
+        return share(z, E, none, chosen);
+    case TT_SCORE_SPARSEMIXER:
+        return share(z, E, is_out, chosen);
+    case TT_SCORE_SOFTMAX_CHOSEN:
+        return exp((double)z[chosen] - (double)z[first]);
+    case TT_SCORE_SIGMOID:
+    case TT_SCORE_SIGMOID_CHOSEN:
+        return 1.0 / (1.0 + exp(-(double)z[chosen]));
+    case TT_SCORE_COUNT:
+        break;
+    }
+    fail_msg("brute force has no words for score %d", (int)score);
+    return NAN;
+}
+
 /* By the words of tt_score: the largest logit that is left, K times, and its weight in double. */
 static void brute_force(const tt_router *router, int64_t E, int64_t K, const float *z,
                         int32_t *expert, double *weight)
 {
-    bool none[MAX_E] = {false}, is_taken[MAX_E] = {false}, is_out[MAX_E];
+    bool is_taken[MAX_E] = {false}, is_out[MAX_E];
     double sum = 0, among = 0;
     for (int64_t k = 0; k < K; k++) {
         int64_t best = -1;
@@ -345,11 +371,7 @@ static void brute_force(const tt_router *router, int64_t E, int64_t K, const flo
             is_out[e] = is_taken[e] || far > 2.0 * (double)router->jitter;
         }
         expert[k] = (int32_t)best;
-        weight[k] = router->score == TT_SCORE_SOFTMAX       ? share(z, E, none, best)
-                    : router->score == TT_SCORE_SPARSEMIXER ? share(z, E, is_out, best)
-                    : router->score == TT_SCORE_SOFTMAX_CHOSEN
-                        ? exp((double)z[best] - (double)z[expert[0]])
-                        : 1.0 / (1.0 + exp(-(double)z[best]));
+        weight[k] = score_by_words(router->score, z, E, is_out, best, expert[0]);
         is_taken[best] = true;
         among += weight[k];
     }
