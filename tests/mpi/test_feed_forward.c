@@ -109,20 +109,6 @@ tt_tensor tt_model_tensor(const tt_model *model, tt_role role, int64_t layer, in
     return tensor;
 }
 
-ttk_format tt_load_format(tt_weight_format weights, const tt_tensor *tensor)
-{
-    (void)weights;
-    return tensor->format;
-}
-
-ttk_format tt_load_format_transposed(tt_weight_format weights, const tt_tensor *tensor, int64_t row,
-                                     int64_t n_rows)
-{
-    (void)row;
-    (void)n_rows;
-    return tt_load_format(weights, tensor);
-}
-
 tt_status tt_load_linear(tt_load_params *params, const tt_tensor *tensor, int64_t row,
                          int64_t n_rows, tt_linear *linear)
 {

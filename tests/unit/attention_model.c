@@ -138,21 +138,6 @@ tt_tensor tt_model_tensor(const tt_model *model, tt_role role, int64_t layer, in
     return tensor;
 }
 
-/* Asked by the plan room, of which only the layout is used. */
-ttk_format tt_load_format(tt_weight_format weights, const tt_tensor *tensor)
-{
-    (void)weights;
-    return tensor->format;
-}
-
-ttk_format tt_load_format_transposed(tt_weight_format weights, const tt_tensor *tensor, int64_t row,
-                                     int64_t n_rows)
-{
-    (void)row;
-    (void)n_rows;
-    return tt_load_format(weights, tensor);
-}
-
 static tt_status load_strided(tt_load_params *params, const float *src, int64_t row_stride,
                               int64_t col_stride, int64_t N, int64_t K, tt_linear *linear)
 {

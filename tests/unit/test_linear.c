@@ -61,25 +61,37 @@ static void call_kernel(const tt_linear *w, float *y, const float *x)
     }
 }
 
+static void fill_rows(float *x)
+{
+    for (int i = 0; i < M * K; i++) {
+        x[i] = (float)(i * 37 % 101) / 64.0f - 0.75f;
+    }
+}
+
+/* Whatever the number of threads, their parts are the whole. */
+static void expect_parts(const tt_linear *linear, const tt_rows *rows, const float *want)
+{
+    float got[M * N];
+    for (int n_threads = 1; n_threads <= 9; n_threads += 2) {
+        memset(got, 0xff, sizeof(got));
+        for (int thread = 0; thread < n_threads; thread++) {
+            tt_linear_part(linear, got, N, rows, M, thread, n_threads);
+        }
+        assert_memory_equal(got, want, sizeof(got));
+    }
+}
+
 static void every_format_runs_in_parts(void **state)
 {
     (void)state;
     float x[M * K], want[M * N], got[M * N];
-    for (int i = 0; i < M * K; i++) {
-        x[i] = (float)(i * 37 % 101) / 64.0f - 0.75f;
-    }
+    fill_rows(x);
     const tt_rows rows = tt_rows_plain(x, K);
     for (size_t f = 0; f < sizeof(formats) / sizeof(formats[0]); f++) {
         tt_linear linear;
         fill(&linear, &formats[f]);
         call_kernel(&linear, want, x);
-        for (int n_threads = 1; n_threads <= 9; n_threads += 2) {
-            memset(got, 0xff, sizeof(got));
-            for (int thread = 0; thread < n_threads; thread++) {
-                tt_linear_part(&linear, got, N, &rows, M, thread, n_threads);
-            }
-            assert_memory_equal(got, want, sizeof(want));
-        }
+        expect_parts(&linear, &rows, want);
         memset(got, 0xff, sizeof(got));
         for (int64_t p = 0; p < tt_linear_n_panels(&linear); p++) {
             tt_linear_panels(&linear, got, N, &rows, M, p, p + 1);
@@ -93,10 +105,8 @@ static void every_format_runs_in_parts(void **state)
 static void int8_rows_run_in_parts(void **state)
 {
     (void)state;
-    float x[M * K], want[M * N], got[M * N];
-    for (int i = 0; i < M * K; i++) {
-        x[i] = (float)(i * 37 % 101) / 64.0f - 0.75f;
-    }
+    float x[M * K], want[M * N];
+    fill_rows(x);
     void *buffer = aligned_alloc(64, tt_rows_bytes(TT_ACT_INT8, M, K));
     assert_non_null(buffer);
     const tt_rows rows = tt_rows_round(TT_ACT_INT8, NULL, buffer, x, K, M, K);
@@ -110,13 +120,7 @@ static void int8_rows_run_in_parts(void **state)
         } else {
             call_kernel(&linear, want, x);
         }
-        for (int n_threads = 1; n_threads <= 9; n_threads += 2) {
-            memset(got, 0xff, sizeof(got));
-            for (int thread = 0; thread < n_threads; thread++) {
-                tt_linear_part(&linear, got, N, &rows, M, thread, n_threads);
-            }
-            assert_memory_equal(got, want, sizeof(want));
-        }
+        expect_parts(&linear, &rows, want);
         tt_linear_fini(&linear);
     }
     assert_int_equal(n_int8, 2);
