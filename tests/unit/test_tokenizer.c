@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 static void every_golden_row_gets_its_ids(void **state)
 {
@@ -187,7 +186,7 @@ static void broken_utf8_becomes_replacement_characters(void **state)
  * ---- */
 enum { RUN_BYTES = 1 << 20, SMALL_STACK_BYTES = 256 * 1024 };
 static const double RUN_SECONDS_MAX =
-    20; /* a sanitizer build on a busy machine takes a few; a quadratic one takes hours */
+    20; /* of a CPU: a sanitizer build takes a few; a quadratic one takes hours */
 
 typedef struct long_run {
     const tt_tokenizer *tokenizer;
@@ -197,13 +196,6 @@ typedef struct long_run {
     tt_status st;
     bool same; /* the ids say the text again */
 } long_run;
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static void *encode_long_run(void *data)
 {
@@ -220,9 +212,9 @@ static void *encode_long_run(void *data)
     }
     tt_ids ids = {0};
     tt_text again = {0};
-    double start = now();
+    double start = thread_seconds();
     r->st = tt_tokenizer_encode(r->tokenizer, text, n_head + n_unit * count, TT_ENCODE_PLAIN, &ids);
-    r->seconds = now() - start;
+    r->seconds = thread_seconds() - start;
     if (r->st == TT_OK) {
         r->st = tt_tokenizer_decode(r->tokenizer, ids.id, ids.n, false, &again);
     }

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include "../../src/model/tokenizer_gguf.h"
 #include "../../src/model/tokenizer_internal.h"
 
@@ -238,13 +237,6 @@ typedef struct run {
     double seconds;
 } run;
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static void *encode_run(void *data)
 {
     run *r = data;
@@ -254,11 +246,11 @@ static void *encode_run(void *data)
     while (r->st == TT_OK && text.n < r->n) {
         r->st = tt_text_append(&text, r->unit, strlen(r->unit));
     }
-    double start = now();
+    double start = thread_seconds();
     if (r->st == TT_OK) {
         r->st = tt_tokenizer_encode(r->tokenizer, text.bytes, text.n, TT_ENCODE_PLAIN, &ids);
     }
-    r->seconds = now() - start;
+    r->seconds = thread_seconds() - start;
     tt_text_fini(&text);
     tt_ids_fini(&ids);
     return NULL;

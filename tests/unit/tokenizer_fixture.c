@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 const char *const families[N_FAMILIES] = {"small-deepseek_v3", "small-gptoss", "small-llama3",
@@ -131,4 +132,11 @@ void assert_encodes(const tt_tokenizer *tokenizer, const char *text, size_t n, u
     }
     assert_ids(&ids, expected, text);
     tt_ids_fini(&ids);
+}
+
+double thread_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }

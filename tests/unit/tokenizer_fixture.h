@@ -36,4 +36,6 @@ tt_ids encode(const tt_tokenizer *tokenizer, const char *text, unsigned flags);
 void assert_ids(const tt_ids *ids, const json_t *expected, const char *what);
 void assert_encodes(const tt_tokenizer *tokenizer, const char *text, size_t n, unsigned flags,
                     const json_t *expected);
+/* CPU time of this thread, which other programs do not lengthen. */
+double thread_seconds(void);
 #endif
