@@ -3,14 +3,7 @@
 
 void exchange_refusals(tt_world *world)
 {
-    const int *all = test_all_ranks();
-    tt_exchange_params p = {.H = 8,
-                            .K = 2,
-                            .max_tokens = 4,
-                            .source = all,
-                            .n_sources = test_size,
-                            .owner = all,
-                            .n_owners = test_size};
+    tt_exchange_params p = test_small_exchange();
     tt_exchange *x = NULL;
     int32_t rank[4], local[4] = {0, 1, 2, 3}, slot[16];
     float weight[16] = {0}, row[64] = {0}, y[64];
@@ -104,16 +97,12 @@ void exchange_refusals(tt_world *world)
 void one_rank_without_memory(tt_world *world)
 {
     enum { MANY_TOKENS = 512, WIDE = 1 << 16, SLACK_BYTES = 1 << 26 };
-    const int *all = test_all_ranks();
+    tt_exchange_params p = test_small_exchange();
     tt_exchange *x = NULL;
-    tt_exchange_params p = {.H = WIDE,
-                            .K = 1,
-                            .max_tokens = MANY_TOKENS,
-                            .n_handles = 1,
-                            .source = all,
-                            .n_sources = test_size,
-                            .owner = all,
-                            .n_owners = test_size};
+    p.H = WIDE;
+    p.K = 1;
+    p.max_tokens = MANY_TOKENS;
+    p.n_handles = 1;
     CHECK(test_rank != 1 || test_limit_memory(SLACK_BYTES), "no limit set");
     tt_status st = tt_exchange_create(world, &p, &x);
     if (test_rank == 1) {

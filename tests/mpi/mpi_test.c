@@ -19,6 +19,15 @@ void test_begin(int *argc, char ***argv)
     }
 }
 
+void test_needs_ranks(int n)
+{
+    if (test_size != n) {
+        fprintf(stderr, "a test of %d ranks, not of %d\n", n, test_size);
+        MPI_Finalize();
+        exit(77);
+    }
+}
+
 int test_end(const char *name)
 {
     int all = 0;
@@ -86,4 +95,15 @@ const int *test_all_ranks(void)
         all[r] = r;
     }
     return all;
+}
+
+tt_exchange_params test_small_exchange(void)
+{
+    return (tt_exchange_params){.H = 8,
+                                .K = 2,
+                                .max_tokens = 4,
+                                .source = test_all_ranks(),
+                                .n_sources = test_size,
+                                .owner = test_all_ranks(),
+                                .n_owners = test_size};
 }

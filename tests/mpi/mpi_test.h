@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "tutti/comm_mpi.h"
+#include "tutti/exchange.h"
 
 extern int test_failures;
 extern int test_rank, test_size;
@@ -42,6 +43,8 @@ extern int test_rank, test_size;
     } while (0)
 
 void test_begin(int *argc, char ***argv);
+/* Ends the test as skipped on another number of ranks. */
+void test_needs_ranks(int n);
 /* Prints one TAP line on rank 0; the exit code is the same on all ranks. */
 int test_end(const char *name);
 
@@ -80,5 +83,8 @@ tt_world *test_world(int split, tt_progress progress, double deadline_s);
 
 /* 0 .. test_size - 1, for ever. */
 const int *test_all_ranks(void);
+
+/* Few narrow rows, of every rank to every rank: H = 8, K = 2, T = 4. */
+tt_exchange_params test_small_exchange(void);
 
 #endif

@@ -1,7 +1,7 @@
 /* test_damaged.c - messages that are not what they should be: each count, place and index that
  * comes from another node is checked before it is used, and what was wrong is named on all ranks.
  * Rank 0, on a node of its own, spoils its plan between prepare and dispatch, or the owners what
- * they answer. */
+ * they answer; on one node with all, it spoils what it says of its rows. */
 /* TEST ranks: 3 */
 /* TEST timeout: 60 */
 #include "mpi_test.h"
@@ -116,9 +116,37 @@ static const struct {
     {"results of other entries", "number of results of the message from rank ", NULL},
 };
 
-static tt_world *make_world(void)
+/* What rank 0 says of its rows to the ranks of its own node. */
+typedef void pub_damage_fn(tti_pub *pub, int most_chunks);
+
+static void another_map(tti_pub *pub, int most_chunks)
 {
-    static const int node[RANKS] = {0, 1, 1};
+    (void)most_chunks;
+    pub->epoch++;
+}
+static void too_many_chunks(tti_pub *pub, int most_chunks)
+{
+    pub->n_chunks = most_chunks + 1;
+}
+static void no_chunks(tti_pub *pub, int most_chunks)
+{
+    (void)most_chunks;
+    pub->n_chunks = 0;
+}
+
+static const struct {
+    const char *name, *text;
+    pub_damage_fn *damage;
+} near_cases[] = {
+    {"another owner map", " has owner map 2, rank ", another_map},
+    {"more chunks than there are", "rank 0 sends ", too_many_chunks},
+    {"no chunks", "rank 0 sends 0 chunks", no_chunks},
+};
+
+static const int one_node[RANKS] = {0, 0, 0}, two_nodes[RANKS] = {0, 1, 1};
+
+static tt_world *make_world(const int *node)
+{
     tt_world *world = NULL;
     const tt_world_params params = {
         .progress = TT_PROGRESS_POLLED, .deadline_s = 20, .comm_cpu = -1, .fake_node = node};
@@ -159,7 +187,7 @@ static void spoil(tt_exchange *x, damage_fn *damage)
 
 /* Until the use is over, or fails. With `spoils` the owner that takes rank 0's message in changes
  * what it will say of it. */
-static tt_status use(tt_exchange *x, damage_fn *damage, bool spoils)
+static tt_status use(tt_exchange *x, damage_fn *damage, pub_damage_fn *near_damage, bool spoils)
 {
     float row[T * H] = {0}, weight[T * K] = {0}, y[T * H];
     int32_t slot[T * K];
@@ -170,7 +198,14 @@ static tt_status use(tt_exchange *x, damage_fn *damage, bool spoils)
     if (damage && test_rank == 0) {
         spoil(x, damage);
     }
+    if (near_damage && test_rank > 0) {
+        MPI_Barrier(MPI_COMM_WORLD); /* until it is damaged */
+    }
     TT_TRY(tt_exchange_dispatch_begin(x, 0, row, H, NULL));
+    if (near_damage && test_rank == 0) {
+        near_damage((tti_pub *)tti_window_part(x, 0, 0), x->n_chunks);
+        MPI_Barrier(MPI_COMM_WORLD);
+    }
     tt_exchange_state state = {0};
     tt_exchange_rows rows;
     while (!state.all_arrived || state.has_ready) {
@@ -197,17 +232,18 @@ static tt_status use(tt_exchange *x, damage_fn *damage, bool spoils)
     return tt_world_barrier(x->world); /* who was done first learns here */
 }
 
-static void run_case(size_t i, int64_t chunk_tokens)
+/* A whole use, then a damaged one, whose error has the text on all ranks. */
+static void run_case(const int *node, int64_t chunk_tokens, const char *name, const char *text,
+                     damage_fn *damage, pub_damage_fn *near_damage)
 {
-    tt_world *world = make_world();
+    tt_world *world = make_world(node);
     tt_exchange *x = make_exchange(world, chunk_tokens);
-    CHECK_OK(use(x, NULL, false));
+    CHECK_OK(use(x, NULL, NULL, false));
     MPI_Barrier(MPI_COMM_WORLD); /* who is still in that use would learn of the failure there */
-    const tt_status st = use(x, cases[i].damage, !cases[i].damage);
-    CHECK((st == TT_ERR_PROTOCOL || st == TT_ERR_PEER) &&
-              strstr(tt_status_message(), cases[i].text),
-          "%s: %s: '%s' is not '...%s...'", cases[i].name, tt_status_name(st),
-          st == TT_OK ? "" : tt_status_message(), cases[i].text);
+    const tt_status st = use(x, damage, near_damage, !damage && !near_damage);
+    CHECK((st == TT_ERR_PROTOCOL || st == TT_ERR_PEER) && strstr(tt_status_message(), text),
+          "%s: %s: '%s' is not '...%s...'", name, tt_status_name(st),
+          st == TT_OK ? "" : tt_status_message(), text);
     tt_exchange_destroy(&x);
     tt_world_destroy(&world);
     MPI_Barrier(MPI_COMM_WORLD);
@@ -217,12 +253,13 @@ int main(int argc, char **argv)
 {
     test_begin(&argc, &argv);
     ttk_init(tt_cpu_flags());
-    if (test_size != RANKS) {
-        MPI_Finalize();
-        return 77;
-    }
+    test_needs_ranks(RANKS);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        run_case(i, i % 2 ? CHUNK : 0);
+        run_case(two_nodes, i % 2 ? CHUNK : 0, cases[i].name, cases[i].text, cases[i].damage, NULL);
+    }
+    for (size_t i = 0; i < sizeof(near_cases) / sizeof(near_cases[0]); i++) {
+        run_case(one_node, i % 2 ? CHUNK : 0, near_cases[i].name, near_cases[i].text, NULL,
+                 near_cases[i].damage);
     }
     return test_end("damaged messages");
 }

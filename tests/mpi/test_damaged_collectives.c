@@ -152,10 +152,7 @@ int main(int argc, char **argv)
 {
     test_begin(&argc, &argv);
     ttk_init(tt_cpu_flags());
-    if (test_size != RANKS) {
-        MPI_Finalize();
-        return 77;
-    }
+    test_needs_ranks(RANKS);
     heads_of_gathers_are_checked();
     sizes_of_gathers_are_checked(ONE_NODE);
     sizes_of_gathers_are_checked(A_NODE_EACH);

@@ -42,20 +42,13 @@ typedef struct objects {
 
 static void make_objects(tt_world *world, objects *o)
 {
-    const int *all = test_all_ranks();
     int32_t rank[TEST_MAX_RANKS], local[TEST_MAX_RANKS];
     for (int r = 0; r < test_size; r++) {
         rank[r] = r;
         local[r] = 0;
     }
-    tt_exchange_params p = {.H = 8,
-                            .K = 2,
-                            .max_tokens = 4,
-                            .source = all,
-                            .n_sources = test_size,
-                            .owner = all,
-                            .n_owners = test_size};
-    MUST(tt_gather_create(world, all, test_size, 4, &o->gather));
+    tt_exchange_params p = test_small_exchange();
+    MUST(tt_gather_create(world, test_all_ranks(), test_size, 4, &o->gather));
     MUST(tt_exchange_create(world, &p, &o->exchange));
     MUST(tt_exchange_set_owners(o->exchange, &(tt_owner_map){test_size, rank, local}, 1));
     p.combine = TT_COMBINE_REDUCED;
@@ -369,10 +362,7 @@ int main(int argc, char **argv)
     };
     test_begin(&argc, &argv);
     ttk_init(tt_cpu_flags());
-    if (test_size < 4) { /* victims go up to rank 3 */
-        MPI_Finalize();
-        return 77;
-    }
+    test_needs_ranks(4); /* victims go up to rank 3 */
     for (size_t i = 0; i < sizeof(scenarios) / sizeof(scenarios[0]); i++) {
         run_scenario(&scenarios[i]);
     }
