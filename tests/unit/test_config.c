@@ -274,27 +274,39 @@ static void bad_values_are_refused_by_name(void **state)
     }
 }
 
+/* What one changed key of a miniature leads to, and what the message must say. */
+typedef struct refusal {
+    const char *folder, *key, *text;
+    tt_status status;
+    const char *say, *also; /* also: NULL, or more of it */
+} refusal;
+
+static void expect_refusals(const fixture *f, const refusal *cases, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        printf("# %s: %s = %s\n", cases[i].folder, cases[i].key, cases[i].text);
+        change_miniature(f, cases[i].folder, cases[i].key, cases[i].text);
+        expect_refusal(f, cases[i].status, cases[i].say, cases[i].also, NULL);
+    }
+}
+
 static void refusals_name_the_value(void **state)
 {
-    fixture *f = *state;
-    change_miniature(f, "olmoe", "architectures", "[\"GiantForCausalLM\"]");
-    expect_refusal(f, TT_ERR_UNSUPPORTED, "GiantForCausalLM", NULL);
-    change_miniature(f, "olmoe", "quantization_config", "{\"quant_method\":\"quip\"}");
-    expect_refusal(f, TT_ERR_UNSUPPORTED, "quantization_config", "quip", NULL);
-    change_miniature(f, "olmoe", "hidden_act", "\"relu\"");
-    expect_refusal(f, TT_ERR_UNSUPPORTED, "relu", NULL);
-    change_miniature(f, "deepseek_v3", "topk_group", "5");
-    expect_refusal(f, TT_ERR_FILE, "topk_group 5", "n_group 4", NULL);
-    change_miniature(f, "deepseek_v3", "n_group", "3");
-    expect_refusal(f, TT_ERR_FILE, "16 experts", "n_group 3", NULL);
-    change_miniature(f, "deepseek_v3", "num_experts", "17");
-    expect_refusal(f, TT_ERR_FILE, "'n_routed_experts' and 'num_experts' differ", NULL);
-    change_miniature(f, "olmoe", "num_hidden_layers", "4");
-    expect_refusal(f, TT_ERR_FILE, "model.layers.3.", "missing", NULL);
-    change_miniature(f, "olmoe", "num_hidden_layers", "9999");
-    expect_refusal(f, TT_ERR_FILE, "9999 layers", NULL);
-    change_miniature(f, "olmoe", "num_experts", "65536");
-    expect_refusal(f, TT_ERR_FILE, "[16, 64]", "[65536, 64]", NULL);
+    static const refusal cases[] = {
+        {"olmoe", "architectures", "[\"GiantForCausalLM\"]", TT_ERR_UNSUPPORTED, "GiantForCausalLM",
+         NULL},
+        {"olmoe", "quantization_config", "{\"quant_method\":\"quip\"}", TT_ERR_UNSUPPORTED,
+         "quantization_config", "quip"},
+        {"olmoe", "hidden_act", "\"relu\"", TT_ERR_UNSUPPORTED, "relu", NULL},
+        {"deepseek_v3", "topk_group", "5", TT_ERR_FILE, "topk_group 5", "n_group 4"},
+        {"deepseek_v3", "n_group", "3", TT_ERR_FILE, "16 experts", "n_group 3"},
+        {"deepseek_v3", "num_experts", "17", TT_ERR_FILE,
+         "'n_routed_experts' and 'num_experts' differ", NULL},
+        {"olmoe", "num_hidden_layers", "4", TT_ERR_FILE, "model.layers.3.", "missing"},
+        {"olmoe", "num_hidden_layers", "9999", TT_ERR_FILE, "9999 layers", NULL},
+        {"olmoe", "num_experts", "65536", TT_ERR_FILE, "[16, 64]", "[65536, 64]"},
+    };
+    expect_refusals(*state, cases, sizeof(cases) / sizeof(cases[0]));
 }
 
 static void broken_files_are_refused(void **state)
@@ -406,36 +418,35 @@ static void yarn_stretches_the_context(void **state)
 
 static void which_layers_are_moe_follows_the_keys(void **state)
 {
-    fixture *f = *state;
     /* Dense layers have no weights in this miniature, so the refusal tells which layer became
      * dense. */
-    change_miniature(f, "qwen3_moe", "decoder_sparse_step", "2");
-    expect_refusal(f, TT_ERR_FILE, "model.layers.0.mlp.gate_proj.weight", NULL);
-    change_miniature(f, "qwen3_moe", "mlp_only_layers", "[2]");
-    expect_refusal(f, TT_ERR_FILE, "model.layers.2.mlp.gate_proj.weight", NULL);
-    change_miniature(f, "deepseek_v2", "moe_layer_freq", "2");
-    expect_refusal(f, TT_ERR_FILE, "model.layers.1.mlp.gate_proj.weight", NULL);
+    static const refusal cases[] = {
+        {"qwen3_moe", "decoder_sparse_step", "2", TT_ERR_FILE,
+         "model.layers.0.mlp.gate_proj.weight", NULL},
+        {"qwen3_moe", "mlp_only_layers", "[2]", TT_ERR_FILE, "model.layers.2.mlp.gate_proj.weight",
+         NULL},
+        {"deepseek_v2", "moe_layer_freq", "2", TT_ERR_FILE, "model.layers.1.mlp.gate_proj.weight",
+         NULL},
+    };
+    expect_refusals(*state, cases, sizeof(cases) / sizeof(cases[0]));
 }
 
 static void two_spellings_of_rotary_keys_must_agree(void **state)
 {
-    fixture *f = *state;
-    change_miniature(f, "deepseek_v3", "rope_parameters",
-                     "{\"rope_type\":\"default\",\"rope_theta\":10000.0}");
-    expect_refusal(f, TT_ERR_FILE, "rope_scaling and rope_parameters differ", NULL);
-    change_miniature(f, "deepseek_v3", "rope_scaling",
-                     "{\"type\":\"proportional\",\"factor\":2.0}");
-    expect_refusal(f, TT_ERR_UNSUPPORTED, "'proportional'", NULL);
-    change_miniature(f, "deepseek_v3", "rope_scaling",
-                     "{\"rope_type\":\"longrope\",\"factor\":2.0}");
-    expect_refusal(f, TT_ERR_FILE, "long_factor", NULL);
-    change_miniature(f, "olmoe", "rope_scaling",
-                     "{\"rope_type\":\"linear\",\"factor\":2.0,\"mrope_section\":[1,2]}");
-    expect_refusal(f, TT_ERR_UNSUPPORTED, "mrope_section", NULL);
-    change_miniature(f, "deepseek_v3", "rope_scaling", "{\"type\":\"yarn\"}");
-    expect_refusal(f, TT_ERR_FILE, "factor", NULL);
-    change_miniature(f, "deepseek_v3", "rope_scaling", "[]");
-    expect_refusal(f, TT_ERR_FILE, "rope_scaling", NULL);
+    static const refusal cases[] = {
+        {"deepseek_v3", "rope_parameters", "{\"rope_type\":\"default\",\"rope_theta\":10000.0}",
+         TT_ERR_FILE, "rope_scaling and rope_parameters differ", NULL},
+        {"deepseek_v3", "rope_scaling", "{\"type\":\"proportional\",\"factor\":2.0}",
+         TT_ERR_UNSUPPORTED, "'proportional'", NULL},
+        {"deepseek_v3", "rope_scaling", "{\"rope_type\":\"longrope\",\"factor\":2.0}", TT_ERR_FILE,
+         "long_factor", NULL},
+        {"olmoe", "rope_scaling",
+         "{\"rope_type\":\"linear\",\"factor\":2.0,\"mrope_section\":[1,2]}", TT_ERR_UNSUPPORTED,
+         "mrope_section", NULL},
+        {"deepseek_v3", "rope_scaling", "{\"type\":\"yarn\"}", TT_ERR_FILE, "factor", NULL},
+        {"deepseek_v3", "rope_scaling", "[]", TT_ERR_FILE, "rope_scaling", NULL},
+    };
+    expect_refusals(*state, cases, sizeof(cases) / sizeof(cases[0]));
 }
 
 /* ---- generation_config.json and end ids ---- */
