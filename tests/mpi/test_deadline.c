@@ -265,7 +265,7 @@ static void failure_is_told(wait_kind kind, int split, tt_progress progress)
     snprintf(text, sizeof(text), "rank 1 (%s): NaN in layer 3", tt_world_host(world, 1));
     CHECK(st == TT_ERR_NUMERIC && strcmp(tt_status_message(), text) == 0, "%s, split %d: %s: '%s'",
           wait_names[kind], split, tt_status_name(st), tt_status_message());
-    CHECK(spent < deadline_s / 2, "%s, split %d: %g s", wait_names[kind], split, spent);
+    CHECK(spent < deadline_s, "%s, split %d: %g s", wait_names[kind], split, spent);
     CHECK(tt_world_is_broken(world) && tt_world_error(world) == TT_ERR_NUMERIC, "%s: stays broken",
           wait_names[kind]);
     destroy_objects(&o);
