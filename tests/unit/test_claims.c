@@ -102,20 +102,17 @@ static void a_tensor_without_a_place_is_refused(void **state)
 
 static void the_others_are_counted(void **state)
 {
-    (void)state;
-    fixture f;
+    const fixture *f = *state;
     maker m = {0};
     char name[NAME_BYTES];
-    fixture_begin(&f);
-    copy(&m, &f, "llama_dense", NULL);
+    copy(&m, f, "llama_dense", NULL);
     for (int layer = 0; layer < 3; layer++) {
         snprintf(name, sizeof(name), "model.layers.%d.self_attn.sinks", layer);
         maker_add(&m, name, "F32", 1, (int64_t[]){4}, 0);
     }
-    save(&m, &f);
-    expect_refusal(&f, TT_ERR_UNSUPPORTED, SINGLE, "'model.layers.0.self_attn.sinks' (and 2 more)",
+    save(&m, f);
+    expect_refusal(f, TT_ERR_UNSUPPORTED, SINGLE, "'model.layers.0.self_attn.sinks' (and 2 more)",
                    NULL);
-    fixture_end(&f);
 }
 
 static void what_changes_no_result_is_accepted(void **state)
@@ -308,22 +305,20 @@ static long long n_reads(void)
 
 static void a_hundred_thousand_strays_take_linear_time(void **state)
 {
-    (void)state;
     enum { N = 100000, MAX_SECONDS = 8, MAX_READS = 300 };
-    fixture f;
+    const fixture *f = *state;
     maker m = {0};
     char name[NAME_BYTES];
-    fixture_begin(&f);
-    copy(&m, &f, "llama_dense", NULL);
+    copy(&m, f, "llama_dense", NULL);
     for (int i = 0; i < N; i++) {
         snprintf(name, sizeof(name), i % 2 ? "visual.blocks.%d.bias" : "model.layers.0.x%d.bias",
                  i);
         maker_add(&m, name, "U8", 1, (int64_t[]){1}, 0);
     }
-    save(&m, &f);
+    save(&m, f);
     long long reads = n_reads();
     clock_t begin = clock();
-    tt_model *model = open_model(f.dir);
+    tt_model *model = open_model(f->dir);
     double seconds = (double)(clock() - begin) / CLOCKS_PER_SEC;
     reads = reads < 0 ? 0 : n_reads() - reads;
     print_message("# %d tensors that nobody claims: %.3f s of processor time, %lld reads\n", N,
@@ -331,20 +326,20 @@ static void a_hundred_thousand_strays_take_linear_time(void **state)
     assert_true(seconds < MAX_SECONDS);
     assert_true(reads < MAX_READS);
     tt_model_close(&model);
-    fixture_end(&f);
 }
 
 int main(void)
 {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_set_up, fixture_tear_down)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_tensor_without_a_place_is_refused),
-        cmocka_unit_test(the_others_are_counted),
+        TEST(the_others_are_counted),
         cmocka_unit_test(what_changes_no_result_is_accepted),
         cmocka_unit_test(a_negative_zero_is_zero),
         cmocka_unit_test(further_layers_are_left_out),
         cmocka_unit_test(keys_and_tensors_must_agree),
         cmocka_unit_test(the_one_that_is_not_zero_is_named),
-        cmocka_unit_test(a_hundred_thousand_strays_take_linear_time),
+        TEST(a_hundred_thousand_strays_take_linear_time),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -242,44 +242,42 @@ static void compare_tokenizers(const tt_tokenizer *a, const tt_tokenizer *b)
 
 static void the_tokenizer_comes_along(void **state)
 {
-    (void)state;
-    fixture f;
-    fixture_begin(&f);
-    make_file(&f, "whole.gguf");
-    tt_model *a = open_model(fixture_path(&f, "whole.gguf"));
-    convert(&f, a, "out");
-    tt_model *b = open_model(fixture_path(&f, "out"));
+    const fixture *f = *state;
+    make_file(f, "whole.gguf");
+    tt_model *a = open_model(fixture_path(f, "whole.gguf"));
+    convert(f, a, "out");
+    tt_model *b = open_model(fixture_path(f, "out"));
     compare_closely(a, b);
     tt_generation x = tt_model_generation(a), y = tt_model_generation(b);
     assert_true(x.temperature == y.temperature && x.top_p == y.top_p && x.top_k == y.top_k &&
                 x.do_sample == y.do_sample);
     assert_true(y.top_k == 20 && (float)y.temperature == 0.7f);
     /* A second time: from the packed one. */
-    convert(&f, b, "again");
-    tt_tokenizer *original = open_tokenizer(fixture_path(&f, "whole.gguf"));
+    convert(f, b, "again");
+    tt_tokenizer *original = open_tokenizer(fixture_path(f, "whole.gguf"));
     static const char *const outs[] = {"out", "again"};
     for (size_t i = 0; i < 2; i++) {
         bool has = false;
-        assert_int_equal(tt_tokenizer_exists(fixture_path(&f, outs[i]), &has), TT_OK);
+        assert_int_equal(tt_tokenizer_exists(fixture_path(f, outs[i]), &has), TT_OK);
         assert_true(has);
-        tt_tokenizer *packed = open_tokenizer(fixture_path(&f, outs[i]));
+        tt_tokenizer *packed = open_tokenizer(fixture_path(f, outs[i]));
         compare_tokenizers(original, packed);
         tt_tokenizer_destroy(&packed);
     }
     tt_tokenizer_destroy(&original);
     tt_model_close(&a);
     tt_model_close(&b);
-    remove_out(&f, "out");
-    remove_out(&f, "again");
-    fixture_end(&f);
+    remove_out(f, "out");
+    remove_out(f, "again");
 }
 
 int main(void)
 {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_set_up, fixture_tear_down)
     cmocka_set_message_output(CM_OUTPUT_TAP);
     const struct CMUnitTest tests[] = {cmocka_unit_test(packed_ones_are_the_same_models),
                                        cmocka_unit_test(scales_that_are_no_numbers_are_refused),
-                                       cmocka_unit_test(the_tokenizer_comes_along)};
+                                       TEST(the_tokenizer_comes_along)};
     ttk_init(0);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -105,16 +105,14 @@ static void make_old_latent(gguf_maker *m, const tt_model *whole, float **kv)
 
 static void whole_kv_b_of_older_files(void **state)
 {
-    (void)state;
-    fixture f;
+    const fixture *f = *state;
     gguf_maker m = {0};
     float *kv[8] = {NULL};
-    fixture_begin(&f);
     tt_model *whole = open_model(source_path(ARCHITECTURES "deepseek_v3"));
     make_old_latent(&m, whole, NULL);
-    expect_same("deepseek_v3", gguf_open(&m, &f));
+    expect_same("deepseek_v3", gguf_open(&m, f));
     make_old_latent(&m, whole, kv);
-    tt_model *made = gguf_open(&m, &f);
+    tt_model *made = gguf_open(&m, f);
     for (int64_t layer = 0; layer < tt_model_arch(whole)->L; layer++) {
         tt_tensor t = tt_model_tensor(made, TT_ROLE_KV_B, layer, 0);
         float *x = numbers(made, &t);
@@ -124,17 +122,14 @@ static void whole_kv_b_of_older_files(void **state)
     }
     tt_model_close(&made);
     tt_model_close(&whole);
-    fixture_end(&f);
 }
 
 /* A file may hold the whole matrix beside its two parts. */
 static void whole_kv_b_beside_its_parts_is_a_copy(void **state)
 {
-    (void)state;
-    fixture f;
+    const fixture *f = *state;
     gguf_source s;
     gguf_maker m = {0};
-    fixture_begin(&f);
     tt_model *whole = open_model(source_path(ARCHITECTURES "deepseek_v3"));
     for (int stray = 0; stray < 2; stray++) {
         gguf_source_open(&s, GGUF "deepseek_v3.gguf");
@@ -151,31 +146,28 @@ static void whole_kv_b_beside_its_parts_is_a_copy(void **state)
             free(x);
         }
         if (stray) {
-            gguf_expect_refused(&m, &f, TT_ERR_UNSUPPORTED, "m.gguf", "blk.3.attn_kv_b.weight");
+            gguf_expect_refused(&m, f, TT_ERR_UNSUPPORTED, "m.gguf", "blk.3.attn_kv_b.weight");
         } else {
-            tt_model *made = gguf_open(&m, &f);
+            tt_model *made = gguf_open(&m, f);
             assert_non_null(tt_model_tensor(made, TT_ROLE_MLA_K, 0, 0).name);
             tt_model_close(&made);
         }
     }
     tt_model_close(&whole);
-    fixture_end(&f);
 }
 
 /* Files from before the key: llama.cpp chooses among all experts, and so do we, but say so. */
 static void absent_groups_are_one_group_and_a_warning(void **state)
 {
-    (void)state;
     static const char *const but[] = {"expert_group_count", "expert_group_used_count", NULL};
-    fixture f;
+    const fixture *f = *state;
     gguf_source s;
     gguf_maker m = {0};
     char *text;
-    fixture_begin(&f);
     gguf_source_open(&s, GGUF "deepseek_v3.gguf");
     gguf_copy(&m, &s, but);
     gguf_source_close(&s);
-    tt_model *made = gguf_open_logged(&m, &f, &text);
+    tt_model *made = gguf_open_logged(&m, f, &text);
     assert_int_equal(tt_model_arch(made)->router.n_groups, 1);
     assert_int_equal(tt_model_arch(made)->router.n_groups_kept, 1);
     tt_model_close(&made);
@@ -184,7 +176,6 @@ static void absent_groups_are_one_group_and_a_warning(void **state)
     assert_int_equal(first[1], 0); /* one line */
     assert_non_null(strstr(text, "deepseek2.expert_group_count"));
     free(text);
-    fixture_end(&f);
 }
 
 /* Of DeepSeek-V2's kin, the model of 160 experts has groups; smaller ones have none. Opening fails
@@ -219,39 +210,34 @@ static void a_grouped_v2_is_warned_of(void **state)
  * too. */
 static void a_tensor_without_a_place_is_refused(void **state)
 {
-    (void)state;
     static const char *const names[] = {"blk.0.ffn_up_shexp.bias", "blk.1.attn_sinks.weight",
                                         "blk.2.ffn_up_exps.scale", "rope_factors_long.weight",
                                         "blk.3.attn_norm.weight",  "cls.weight"};
     static const float ones[8] = {1, 1, 1, 1, 1, 1, 1, 1}, zeros[8] = {0};
-    fixture f;
+    const fixture *f = *state;
     gguf_source s;
     gguf_maker m = {0};
-    fixture_begin(&f);
     gguf_source_open(&s, GGUF "qwen2_moe.gguf");
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         gguf_copy(&m, &s, NULL);
         gguf_put_tensor(&m, names[i], 1, (int64_t[]){8}, F32, ones, sizeof(ones));
-        gguf_expect_refused(&m, &f, TT_ERR_UNSUPPORTED, "m.gguf", names[i]);
+        gguf_expect_refused(&m, f, TT_ERR_UNSUPPORTED, "m.gguf", names[i]);
     }
     gguf_copy(&m, &s, NULL);
     gguf_put_tensor(&m, names[0], 1, (int64_t[]){8}, F32, zeros, sizeof(zeros)); /* adds nothing */
-    expect_same("qwen2_moe", gguf_open(&m, &f));
+    expect_same("qwen2_moe", gguf_open(&m, f));
     gguf_source_close(&s);
-    fixture_end(&f);
 }
 
 /* ---- one tensor for several, and several for one ---- */
 
 static void fused_qkv(void **state)
 {
-    (void)state;
     static const char *const but[] = {"attn_q.", "attn_k.", "attn_v.", NULL};
     static const char letters[] = "qkv";
-    fixture f;
+    const fixture *f = *state;
     gguf_source s;
     gguf_maker m = {0};
-    fixture_begin(&f);
     gguf_source_open(&s, GGUF "qwen2_moe.gguf");
     gguf_copy(&m, &s, but);
     for (int i = 0; i < 2 * 3; i++) { /* weights and biases of three layers */
@@ -279,8 +265,7 @@ static void fused_qkv(void **state)
         free(bytes);
     }
     gguf_source_close(&s);
-    expect_same("qwen2_moe", gguf_open(&m, &f));
-    fixture_end(&f);
+    expect_same("qwen2_moe", gguf_open(&m, f));
 }
 
 /* What GGUF calls a role, without "blk.N.". */
@@ -398,16 +383,14 @@ static void put_ints(gguf_maker *m, const char *architecture, const char *const 
 
 static void experts_in_tensors_of_their_own(void **state)
 {
-    (void)state;
     static const char *const suffixes[] = {"block_count",          "context_length",
                                            "embedding_length",     "feed_forward_length",
                                            "attention.head_count", "attention.head_count_kv",
                                            "expert_count",         "expert_used_count",
                                            "rope.dimension_count", NULL};
     static const int64_t values[] = {3, 512, 64, 96, 4, 2, 8, 2, 16};
-    fixture f;
+    const fixture *f = *state;
     gguf_maker m = {0};
-    fixture_begin(&f);
     tt_model *model = open_model(source_path(ARCHITECTURES "mixtral"));
     gguf_put_text(&m, "general.architecture", "llama");
     put_ints(&m, "llama", suffixes, values);
@@ -418,8 +401,7 @@ static void experts_in_tensors_of_their_own(void **state)
         put_layer(&m, model, layer, layer, true);
     }
     tt_model_close(&model);
-    expect_same("mixtral", gguf_open(&m, &f));
-    fixture_end(&f);
+    expect_same("mixtral", gguf_open(&m, f));
 }
 
 /* ---- layers that predict further tokens ---- */
@@ -479,12 +461,10 @@ static tt_model *make_glm(const fixture *f, const tt_model *model, bool with_fur
 
 static void further_layers_are_no_blocks(void **state)
 {
-    (void)state;
-    fixture f;
-    fixture_begin(&f);
+    const fixture *f = *state;
     tt_model *model = open_model(source_path(ARCHITECTURES "glm4_moe"));
-    expect_same("glm4_moe", make_glm(&f, model, false, 16));
-    tt_model *made = make_glm(&f, model, true, 16);
+    expect_same("glm4_moe", make_glm(f, model, false, 16));
+    tt_model *made = make_glm(f, model, true, 16);
     const tt_arch *arch = tt_model_arch(made);
     assert_int_equal(arch->L, 3);
     assert_int_equal(arch->n_mtp, 1);
@@ -503,7 +483,6 @@ static void further_layers_are_no_blocks(void **state)
     }
     tt_model_close(&made);
     tt_model_close(&model);
-    fixture_end(&f);
 }
 
 /* ---- keys ---- */
@@ -532,22 +511,19 @@ static void make_wide(gguf_maker *m, const int32_t *n_kv, uint64_t n)
 
 static void wide_keys_and_lists_for_layers(void **state)
 {
-    (void)state;
     static const int32_t equal[] = {2, 2, 2}, unequal[] = {2, 1, 2};
-    fixture f;
+    const fixture *f = *state;
     gguf_maker m = {0};
-    fixture_begin(&f);
     make_wide(&m, equal, 3);
-    expect_same("qwen2_moe", gguf_open(&m, &f));
+    expect_same("qwen2_moe", gguf_open(&m, f));
     make_wide(&m, unequal, 3);
-    gguf_expect_refused(&m, &f, TT_ERR_UNSUPPORTED, "qwen2moe.attention.head_count_kv",
+    gguf_expect_refused(&m, f, TT_ERR_UNSUPPORTED, "qwen2moe.attention.head_count_kv",
                         "differs from layer to layer");
     make_wide(&m, equal, 0);
-    gguf_expect_refused(&m, &f, TT_ERR_FILE, "qwen2moe.attention.head_count_kv", "empty");
+    gguf_expect_refused(&m, f, TT_ERR_FILE, "qwen2moe.attention.head_count_kv", "empty");
     make_wide(&m, equal, 3);
     gguf_put_int(&m, "qwen2moe.leading_dense_block_count", TTI_GGUF_U64, INT64_MIN); /* 2^63 */
-    gguf_expect_refused(&m, &f, TT_ERR_FILE, "qwen2moe.leading_dense_block_count", "whole number");
-    fixture_end(&f);
+    gguf_expect_refused(&m, f, TT_ERR_FILE, "qwen2moe.leading_dense_block_count", "whole number");
 }
 
 /* ---- rotary components ---- */
@@ -556,18 +532,15 @@ static void wide_keys_and_lists_for_layers(void **state)
  * means all of it. */
 static void an_absent_dimension_count_is_the_whole_head(void **state)
 {
-    (void)state;
     static const int64_t stated[] = {16, 0, 10}, turned[] = {16, 32, 10};
-    fixture f;
-    fixture_begin(&f);
+    const fixture *f = *state;
     tt_model *model = open_model(source_path(ARCHITECTURES "glm4_moe"));
     for (size_t i = 0; i < sizeof(stated) / sizeof(stated[0]); i++) {
-        tt_model *made = make_glm(&f, model, false, stated[i]);
+        tt_model *made = make_glm(f, model, false, stated[i]);
         assert_int_equal(tt_model_arch(made)->rope.dim, turned[i]);
         tt_model_close(&made);
     }
     tt_model_close(&model);
-    fixture_end(&f);
 }
 
 /* ---- ends of texts ---- */
@@ -576,13 +549,11 @@ static void an_absent_dimension_count_is_the_whole_head(void **state)
  * too. */
 static void end_ids_need_no_tokenizer(void **state)
 {
-    (void)state;
     static const char *const all[] = {"tokenizer.", NULL}, *const but[] = {"tokenizer.ggml.pre",
                                                                            NULL};
-    fixture f;
+    const fixture *f = *state;
     gguf_source s, v;
     gguf_maker m = {0};
-    fixture_begin(&f);
     gguf_source_open(&s, GGUF "qwen2_moe.gguf");
     gguf_source_open(&v, GGUF "vocabulary.gguf");
     tt_tokenizer *tokenizer = NULL;
@@ -597,7 +568,7 @@ static void end_ids_need_no_tokenizer(void **state)
         }
     }
     gguf_put_text(&m, "tokenizer.ggml.pre", "of-tomorrow");
-    tt_model *made = gguf_open(&m, &f);
+    tt_model *made = gguf_open(&m, f);
     const int32_t *ids = tt_model_end_ids(made, &n);
     assert_true(n_known >= 1);
     for (size_t i = 0; i < n_known; i++) {
@@ -611,7 +582,6 @@ static void end_ids_need_no_tokenizer(void **state)
     tt_tokenizer_destroy(&tokenizer);
     gguf_source_close(&v);
     gguf_source_close(&s);
-    fixture_end(&f);
 }
 
 /* ---- constants of families ---- */
@@ -620,38 +590,33 @@ static void end_ids_need_no_tokenizer(void **state)
  * the usual scale. */
 static void an_absent_scale_is_by_the_width(void **state)
 {
-    (void)state;
     static const char *const but[] = {"attention.scale", NULL};
-    fixture f;
+    const fixture *f = *state;
     gguf_source s;
     gguf_maker m = {0};
-    fixture_begin(&f);
     gguf_source_open(&s, GGUF "granitemoeshared.gguf");
     assert_non_null(tti_gguf_find(&s.gguf, "granitemoe.attention.scale"));
     gguf_copy(&m, &s, but);
-    tt_model *made = gguf_open(&m, &f);
+    tt_model *made = gguf_open(&m, f);
     double width = (double)tt_model_arch(made)->D;
     assert_true(tt_model_arch(made)->softmax_scale == (float)(1 / sqrt(width)));
     tt_model_close(&made);
     gguf_copy(&m, &s, NULL);
-    made = gguf_open(&m, &f);
+    made = gguf_open(&m, f);
     assert_true(tt_model_arch(made)->softmax_scale != (float)(1 / sqrt(width)));
     tt_model_close(&made);
     gguf_source_close(&s);
-    fixture_end(&f);
 }
 
 /* Without expert_gating_func the choice bias tells sigmoids from a softmax, whatever it is
  * called. */
 static void the_choice_bias_tells_the_generation(void **state)
 {
-    (void)state;
     static const char *const but[] = {"exp_probs_b", "expert_gating_func", NULL},
                              *const endings[] = {".bias", ".weight", ""};
-    fixture f;
+    const fixture *f = *state;
     gguf_source s;
     gguf_maker m = {0};
-    fixture_begin(&f);
     gguf_source_open(&s, GGUF "deepseek_v3.gguf");
     for (size_t i = 0; i < sizeof(endings) / sizeof(endings[0]); i++) {
         gguf_copy(&m, &s, but);
@@ -666,28 +631,28 @@ static void the_choice_bias_tells_the_generation(void **state)
                                 s.bytes + tensor->offset, tensor->bytes);
             }
         }
-        expect_same("deepseek_v3", gguf_open(&m, &f));
+        expect_same("deepseek_v3", gguf_open(&m, f));
     }
     gguf_source_close(&s);
-    fixture_end(&f);
 }
 
 int main(void)
 {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_set_up, fixture_tear_down)
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(whole_kv_b_of_older_files),
-        cmocka_unit_test(whole_kv_b_beside_its_parts_is_a_copy),
-        cmocka_unit_test(absent_groups_are_one_group_and_a_warning),
+        TEST(whole_kv_b_of_older_files),
+        TEST(whole_kv_b_beside_its_parts_is_a_copy),
+        TEST(absent_groups_are_one_group_and_a_warning),
         cmocka_unit_test(a_grouped_v2_is_warned_of),
-        cmocka_unit_test(a_tensor_without_a_place_is_refused),
-        cmocka_unit_test(fused_qkv),
-        cmocka_unit_test(experts_in_tensors_of_their_own),
-        cmocka_unit_test(further_layers_are_no_blocks),
-        cmocka_unit_test(wide_keys_and_lists_for_layers),
-        cmocka_unit_test(an_absent_dimension_count_is_the_whole_head),
-        cmocka_unit_test(end_ids_need_no_tokenizer),
-        cmocka_unit_test(an_absent_scale_is_by_the_width),
-        cmocka_unit_test(the_choice_bias_tells_the_generation),
+        TEST(a_tensor_without_a_place_is_refused),
+        TEST(fused_qkv),
+        TEST(experts_in_tensors_of_their_own),
+        TEST(further_layers_are_no_blocks),
+        TEST(wide_keys_and_lists_for_layers),
+        TEST(an_absent_dimension_count_is_the_whole_head),
+        TEST(end_ids_need_no_tokenizer),
+        TEST(an_absent_scale_is_by_the_width),
+        TEST(the_choice_bias_tells_the_generation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

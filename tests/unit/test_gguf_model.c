@@ -61,24 +61,21 @@ static void copy_part(const fixture *f, const char *name, const char *as)
 
 static void broken_splits_are_refused(void **state)
 {
-    (void)state;
-    fixture f;
+    const fixture *f = *state;
     tt_model *model = NULL;
-    fixture_begin(&f);
-    copy_part(&f, "llama_dense-00001-of-00003.gguf", "m-00001-of-00003.gguf");
-    copy_part(&f, "llama_dense-00003-of-00003.gguf", "m-00003-of-00003.gguf");
-    expect_message(tt_model_open(f.dir, &model), TT_ERR_FILE, "m-00002-of-00003.gguf",
+    copy_part(f, "llama_dense-00001-of-00003.gguf", "m-00001-of-00003.gguf");
+    copy_part(f, "llama_dense-00003-of-00003.gguf", "m-00003-of-00003.gguf");
+    expect_message(tt_model_open(f->dir, &model), TT_ERR_FILE, "m-00002-of-00003.gguf",
                    "No such file");
-    copy_part(&f, "llama_dense-00003-of-00003.gguf", "m-00002-of-00003.gguf");
-    expect_message(tt_model_open(f.dir, &model), TT_ERR_FILE, "m-00002-of-00003.gguf", "split.no");
-    copy_part(&f, "llama_dense-00001-of-00003.gguf", "alone.gguf");
-    expect_message(tt_model_open(f.dir, &model), TT_ERR_FILE, f.dir, "several GGUF models");
-    expect_message(tt_model_open(fixture_path(&f, "alone.gguf"), &model), TT_ERR_FILE, "alone.gguf",
+    copy_part(f, "llama_dense-00003-of-00003.gguf", "m-00002-of-00003.gguf");
+    expect_message(tt_model_open(f->dir, &model), TT_ERR_FILE, "m-00002-of-00003.gguf", "split.no");
+    copy_part(f, "llama_dense-00001-of-00003.gguf", "alone.gguf");
+    expect_message(tt_model_open(f->dir, &model), TT_ERR_FILE, f->dir, "several GGUF models");
+    expect_message(tt_model_open(fixture_path(f, "alone.gguf"), &model), TT_ERR_FILE, "alone.gguf",
                    "one of 3 parts");
-    copy_part(&f, "llama_dense-00001-of-00003.gguf", "n-00001-of-00002.gguf");
-    expect_message(tt_model_open(fixture_path(&f, "n-00001-of-00002.gguf"), &model), TT_ERR_FILE,
+    copy_part(f, "llama_dense-00001-of-00003.gguf", "n-00001-of-00002.gguf");
+    expect_message(tt_model_open(fixture_path(f, "n-00001-of-00002.gguf"), &model), TT_ERR_FILE,
                    "split.count", "3");
-    fixture_end(&f);
 }
 
 /* Copies a file with some bytes replaced: `from` is there once and as long as `to`. */
@@ -148,18 +145,15 @@ static void unknown_and_missing_keys_are_named(void **state)
 /* Real files are cut by full disks and broken downloads; and by whoever wants to see us crash. */
 static void cut_files_are_refused(void **state)
 {
-    (void)state;
     size_t n;
-    fixture f;
+    const fixture *f = *state;
     unsigned char *bytes = read_whole(source_path("tests/golden/gguf/qwen2_moe.gguf"), &n);
-    fixture_begin(&f);
     for (size_t cut = 0; cut < n; cut += cut < 6000 ? 97 : n / 40) {
         tt_model *model = NULL;
-        fixture_write(&f, "m.gguf", bytes, cut);
-        expect_message(tt_model_open(fixture_path(&f, "m.gguf"), &model), TT_ERR_FILE, "m.gguf",
+        fixture_write(f, "m.gguf", bytes, cut);
+        expect_message(tt_model_open(fixture_path(f, "m.gguf"), &model), TT_ERR_FILE, "m.gguf",
                        "the file has");
     }
-    fixture_end(&f);
     free(bytes);
 }
 
@@ -197,7 +191,6 @@ static void tokenizers_agree(void **state)
 /* Whether there is a tokenizer, of any kind, is asked before one is opened. */
 static void tokenizers_are_found(void **state)
 {
-    (void)state;
     static const struct {
         const char *path;
         bool exists;
@@ -216,12 +209,10 @@ static void tokenizers_are_found(void **state)
             fail_msg("%s: %d", cases[i].path, exists);
         }
     }
-    fixture f;
-    fixture_begin(&f);
-    fixture_link(&f, "only.gguf", "tests/golden/gguf/vocabulary.gguf");
-    assert_int_equal(tt_tokenizer_exists(f.dir, &exists), TT_OK);
+    const fixture *f = *state;
+    fixture_link(f, "only.gguf", "tests/golden/gguf/vocabulary.gguf");
+    assert_int_equal(tt_tokenizer_exists(f->dir, &exists), TT_OK);
     assert_true(exists);
-    fixture_end(&f);
     assert_int_equal(tt_tokenizer_exists("/no/such/folder", &exists), TT_ERR_FILE);
     assert_non_null(strstr(tt_status_message(), "/no/such/folder"));
 }
@@ -289,13 +280,11 @@ static void spoil(const fixture *f, const char *file, size_t tensor_id, int half
 
 static void scales_that_are_no_numbers_are_refused(void **state)
 {
-    (void)state;
     static const char *const files[] = {"tests/golden/gguf/types_a.gguf",
                                         "tests/golden/gguf/types_b.gguf"};
     bool is_seen[64] = {false}; /* by GGML's number of the type */
     int n_types = 0;
-    fixture f;
-    fixture_begin(&f);
+    const fixture *f = *state;
     for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
         gguf_source s;
         gguf_source_open(&s, files[i]);
@@ -309,26 +298,26 @@ static void scales_that_are_no_numbers_are_refused(void **state)
             is_seen[type->id] = true;
             n_types++;
             for (int half = 0; half < n; half++) {
-                spoil(&f, files[i], k, half);
+                spoil(f, files[i], k, half);
             }
         }
         gguf_source_close(&s);
     }
-    fixture_end(&f);
     assert_int_equal(n_types, 10); /* all that are read and have scales */
 }
 
 int main(void)
 {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_set_up, fixture_tear_down)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(converted_files_are_the_same_models),
         cmocka_unit_test(any_part_means_the_whole),
-        cmocka_unit_test(broken_splits_are_refused),
+        TEST(broken_splits_are_refused),
         cmocka_unit_test(unknown_and_missing_keys_are_named),
-        cmocka_unit_test(cut_files_are_refused),
-        cmocka_unit_test(scales_that_are_no_numbers_are_refused),
+        TEST(cut_files_are_refused),
+        TEST(scales_that_are_no_numbers_are_refused),
         cmocka_unit_test(tokenizers_agree),
-        cmocka_unit_test(tokenizers_are_found),
+        TEST(tokenizers_are_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

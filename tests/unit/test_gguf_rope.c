@@ -79,24 +79,21 @@ static tt_model *open_longrope(const fixture *f, int64_t context)
 
 static void divisors_for_two_lengths(void **state)
 {
-    (void)state;
     static const int64_t contexts[] = {64, 512}; /* the original one, and a longer */
-    fixture f;
+    const fixture *f = *state;
     gguf_maker m = {0};
-    fixture_begin(&f);
-    fixture_link(&f, "model.safetensors", ARCHITECTURES "llama_dense/model.safetensors");
+    fixture_link(f, "model.safetensors", ARCHITECTURES "llama_dense/model.safetensors");
     for (size_t i = 0; i < sizeof(contexts) / sizeof(contexts[0]); i++) {
-        tt_model *model = open_longrope(&f, contexts[i]);
+        tt_model *model = open_longrope(f, contexts[i]);
         make_longrope(&m, contexts[i], short_factors, long_factors);
-        tt_model *made = gguf_open(&m, &f);
+        tt_model *made = gguf_open(&m, f);
         compare_models("longrope", model, made);
         tt_model_close(&made);
         tt_model_close(&model);
     }
     static const float zero[N_FREQUENCIES] = {1.0f, 0.0f};
     make_longrope(&m, 512, zero, long_factors);
-    gguf_expect_refused(&m, &f, TT_ERR_FILE, "rope_factors_short.weight", "divides no frequency");
-    fixture_end(&f);
+    gguf_expect_refused(&m, f, TT_ERR_FILE, "rope_factors_short.weight", "divides no frequency");
 }
 
 /* qwen2_moe with these keys of its rotary embedding; NULL and 0: not stated. */
@@ -122,7 +119,6 @@ static void make_scaled(gguf_maker *m, const char *type, const char *factor_key,
 
 static void a_factor_without_a_type_is_linear(void **state)
 {
-    (void)state;
     static const struct {
         const char *type, *key;
         float factor, divisor;
@@ -134,14 +130,13 @@ static void a_factor_without_a_type_is_linear(void **state)
                  {NULL, "scaling.factor", 1.0f, 1.0f},
                  {NULL, NULL, 0.0f, 1.0f}};
     static const float ones[N_FREQUENCIES] = {1, 1, 1, 1, 1, 1, 1, 1};
-    fixture f;
+    const fixture *f = *state;
     gguf_maker m = {0};
-    fixture_begin(&f);
     tt_model *model = open_model(source_path(ARCHITECTURES "qwen2_moe"));
     const tt_rope *plain = &tt_model_arch(model)->rope;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         make_scaled(&m, cases[i].type, cases[i].key, cases[i].factor, 0);
-        tt_model *made = gguf_open(&m, &f);
+        tt_model *made = gguf_open(&m, f);
         assert_int_equal(tt_model_arch(made)->rope.dim, plain->dim);
         for (int64_t j = 0; j < plain->dim / 2; j++) {
             /* by a power of two: exact */
@@ -154,30 +149,25 @@ static void a_factor_without_a_type_is_linear(void **state)
     make_scaled(&m, NULL, "scaling.factor", 4.0f, 0);
     gguf_put_tensor(&m, "rope_freqs.weight", 1, (int64_t[]){N_FREQUENCIES}, F32, ones,
                     sizeof(ones));
-    gguf_expect_refused(&m, &f, TT_ERR_UNSUPPORTED, "rope_freqs.weight",
-                        "rope.scaling.factor of 4");
-    fixture_end(&f);
+    gguf_expect_refused(&m, f, TT_ERR_UNSUPPORTED, "rope_freqs.weight", "rope.scaling.factor of 4");
 }
 
 /* context_length is as the writer's configuration said; YaRN's reach counts where it is more. */
 static void yarn_stretches_the_context(void **state)
 {
-    (void)state;
     static const struct {
         int64_t original;
         float factor;
         int64_t context;
     } cases[] = {{256, 4.0f, 1024}, {64, 4.0f, 512}, {0, 4.0f, 2048}};
-    fixture f;
+    const fixture *f = *state;
     gguf_maker m = {0};
-    fixture_begin(&f);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         make_scaled(&m, "yarn", "scaling.factor", cases[i].factor, cases[i].original);
-        tt_model *made = gguf_open(&m, &f);
+        tt_model *made = gguf_open(&m, f);
         assert_int_equal(tt_model_arch(made)->context, cases[i].context);
         tt_model_close(&made);
     }
-    fixture_end(&f);
 }
 
 /* llama.cpp computes the factor of sine and cosine from the stretch, and ignores yarn_attn_factor,
@@ -185,7 +175,6 @@ static void yarn_stretches_the_context(void **state)
  * multiplies whatever the type. 1 + 0.1 ln 4 = 1.1386294. */
 static void factors_of_sine_and_cosine(void **state)
 {
-    (void)state;
     static const struct {
         const char *type;
         float yarn, scale, log_multiplier, want;
@@ -200,9 +189,8 @@ static void factors_of_sine_and_cosine(void **state)
                  {"linear", 0.87824886f, 0, 0, 1.0f, false},
                  {NULL, 0, 1.25f, 0, 1.25f, false},
                  {"none", 0, 1.25f, 0, 1.25f, false}};
-    fixture f;
+    const fixture *f = *state;
     gguf_maker m = {0};
-    fixture_begin(&f);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         char *text;
         make_scaled(&m, cases[i].type, cases[i].type ? "scaling.factor" : NULL, 4.0f, 512);
@@ -215,7 +203,7 @@ static void factors_of_sine_and_cosine(void **state)
         if (cases[i].log_multiplier > 0) {
             gguf_put_real(&m, "qwen2moe.rope.scaling.yarn_log_multiplier", cases[i].log_multiplier);
         }
-        tt_model *made = gguf_open_logged(&m, &f, &text);
+        tt_model *made = gguf_open_logged(&m, f, &text);
         float have = tt_model_arch(made)->rope.attention_factor;
         if (!(have >= cases[i].want * (1 - 3e-7f) && have <= cases[i].want * (1 + 3e-7f))) {
             fail_msg("case %zu: %.9g is not %.9g", i, (double)have, (double)cases[i].want);
@@ -229,26 +217,26 @@ static void factors_of_sine_and_cosine(void **state)
     gguf_source_open(&s, GGUF "deepseek_v3.gguf");
     gguf_copy(&m, &s, NULL);
     gguf_put_real(&m, "deepseek2.rope.scaling.attn_factor", 1.25f);
-    gguf_expect_refused(&m, &f, TT_ERR_UNSUPPORTED, "m.gguf", "deepseek2.rope.scaling.attn_factor");
+    gguf_expect_refused(&m, f, TT_ERR_UNSUPPORTED, "m.gguf", "deepseek2.rope.scaling.attn_factor");
     gguf_copy(&m, &s, NULL);
     gguf_put_real(&m, "deepseek2.rope.scaling.attn_factor", 1.0f);
-    tt_model *plain = gguf_open(&m, &f);
+    tt_model *plain = gguf_open(&m, f);
     assert_true(tt_model_arch(plain)->rope.attention_factor == 1.0f);
     tt_model_close(&plain);
     gguf_source_close(&s);
     make_scaled(&m, "linear", "scaling.factor", 4.0f, 0);
     gguf_put_real(&m, "qwen2moe.rope.scaling.attn_factor", -1.0f);
-    gguf_expect_refused(&m, &f, TT_ERR_FILE, "m.gguf", "qwen2moe.rope.scaling.attn_factor");
-    fixture_end(&f);
+    gguf_expect_refused(&m, f, TT_ERR_FILE, "m.gguf", "qwen2moe.rope.scaling.attn_factor");
 }
 
 int main(void)
 {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_set_up, fixture_tear_down)
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(divisors_for_two_lengths),
-        cmocka_unit_test(a_factor_without_a_type_is_linear),
-        cmocka_unit_test(yarn_stretches_the_context),
-        cmocka_unit_test(factors_of_sine_and_cosine),
+        TEST(divisors_for_two_lengths),
+        TEST(a_factor_without_a_type_is_linear),
+        TEST(yarn_stretches_the_context),
+        TEST(factors_of_sine_and_cosine),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -108,11 +108,7 @@ static void patterns_match_as_in_the_reference(void **state)
         assert_non_null(steps);
         json_object_set_new(file, "pre_tokenizer", steps);
         tt_tokenizer *tokenizer = make_tokenizer(file, NULL, NULL);
-        for (size_t i = 0; i < json_array_size(texts); i++) {
-            const json_t *text = json_array_get(texts, i);
-            assert_encodes(tokenizer, json_string_value(text), json_string_length(text),
-                           TT_ENCODE_PLAIN, json_array_get(json_object_get(row, "ids"), i));
-        }
+        assert_encodes_each(tokenizer, texts, TT_ENCODE_PLAIN, json_object_get(row, "ids"));
         tt_tokenizer_destroy(&tokenizer);
         json_decref(file);
     }

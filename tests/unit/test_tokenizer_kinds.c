@@ -217,11 +217,7 @@ static void every_splitter_cuts_as_its_family_does(void **state)
             g.v.add_bos = TTI_GGUF_NO;
             tt_tokenizer *tokenizer = make(&g);
             gguf_fini(&g);
-            for (size_t i = 0; i < json_array_size(texts); i++) {
-                const json_t *text = json_array_get(texts, i);
-                assert_encodes(tokenizer, json_string_value(text), json_string_length(text),
-                               TT_ENCODE_SPECIAL, json_array_get(json_object_get(kind, "ids"), i));
-            }
+            assert_encodes_each(tokenizer, texts, TT_ENCODE_SPECIAL, json_object_get(kind, "ids"));
             tt_tokenizer_destroy(&tokenizer);
         }
     }

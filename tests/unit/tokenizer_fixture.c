@@ -134,6 +134,16 @@ void assert_encodes(const tt_tokenizer *tokenizer, const char *text, size_t n, u
     tt_ids_fini(&ids);
 }
 
+void assert_encodes_each(const tt_tokenizer *tokenizer, const json_t *texts, unsigned flags,
+                         const json_t *expected)
+{
+    for (size_t i = 0; i < json_array_size(texts); i++) {
+        const json_t *text = json_array_get(texts, i);
+        assert_encodes(tokenizer, json_string_value(text), json_string_length(text), flags,
+                       json_array_get(expected, i));
+    }
+}
+
 double thread_seconds(void)
 {
     struct timespec t;

@@ -36,6 +36,9 @@ tt_ids encode(const tt_tokenizer *tokenizer, const char *text, unsigned flags);
 void assert_ids(const tt_ids *ids, const json_t *expected, const char *what);
 void assert_encodes(const tt_tokenizer *tokenizer, const char *text, size_t n, unsigned flags,
                     const json_t *expected);
+/* Each of a list of texts, against a list of lists of ids. */
+void assert_encodes_each(const tt_tokenizer *tokenizer, const json_t *texts, unsigned flags,
+                         const json_t *expected);
 /* CPU time of this thread, which other programs do not lengthen. */
 double thread_seconds(void);
 #endif
