@@ -1,8 +1,9 @@
 /* make_bad.c - writes a faulty variant of a checkpoint: make_bad KIND SOURCE TARGET.
  *
  * TARGET is made as a folder of links to SOURCE's files, except for the file that the kind spoils,
- * which is written anew. Faults in a tensor's entry are made in the parsed header of the last
- * shard, so they hit just what their name says. */
+ * which is written anew; no-weights leaves out all that could be weights. Faults in a tensor's entry
+ * are made in the parsed header of the last shard, so they hit just what their name says. A scale is
+ * spoilt in model.safetensors, the one file of quantised and of packed checkpoints. */
 #include <dirent.h>
 #include <errno.h>
 #include <jansson.h>
@@ -60,7 +61,12 @@ static void write_file(const char *path, const void *data, size_t n, const void 
     }
 }
 
-/* Links all files of source but one into target. */
+static bool is_of_weights(const char *name)
+{
+    return strstr(name, ".safetensors") != NULL;
+}
+
+/* Links all files of source but one, or but all weights (NULL), into target. */
 static void link_others(const char *source, const char *target, const char *but)
 {
     char *full = realpath(source, NULL);
@@ -70,7 +76,8 @@ static void link_others(const char *source, const char *target, const char *but)
     }
     for (struct dirent *entry; (entry = readdir(folder));) {
         char from[PATH_BYTES], to[PATH_BYTES];
-        if (entry->d_name[0] == '.' || strcmp(entry->d_name, but) == 0) {
+        if (entry->d_name[0] == '.' ||
+            (but ? strcmp(entry->d_name, but) == 0 : is_of_weights(entry->d_name))) {
             continue;
         }
         join(from, full, entry->d_name);
@@ -130,7 +137,7 @@ static void find_experts(json_t *header, const char **first, const char **second
     }
 }
 
-static bool spoil_header(const char *kind, const unsigned char *data, size_t n, const char *to)
+static json_t *parse_header(const unsigned char *data, uint64_t *length_out)
 {
     uint64_t length = 0;
     for (int i = LENGTH_BYTES - 1; i >= 0; i--) {
@@ -140,6 +147,14 @@ static bool spoil_header(const char *kind, const unsigned char *data, size_t n, 
     if (!header) {
         die("header");
     }
+    *length_out = length;
+    return header;
+}
+
+static bool spoil_header(const char *kind, const unsigned char *data, size_t n, const char *to)
+{
+    uint64_t length;
+    json_t *header = parse_header(data, &length);
     const char *first, *second;
     find_experts(header, &first, &second);
     json_t *entry = json_object_get(header, first), *other = json_object_get(header, second);
@@ -186,6 +201,46 @@ static bool spoil_header(const char *kind, const unsigned char *data, size_t n, 
     free(text);
     json_decref(header);
     return true;
+}
+
+/* ---- scales that are no numbers ---- */
+
+/* Sets the bytes of one scale of an expert, the last of its tensor, or all codes and scales of a
+ * packed expert's up matrix, to 0xff: a NaN in every format of scales. */
+static bool spoil_scale(const char *kind, unsigned char *data, size_t n, const char *to)
+{
+    static const struct {
+        const char *kind, *name;
+        json_int_t bytes; /* of one scale; 0: the whole tensor */
+    } scales[] = {{"nan-scale-fp8", "experts.5.up_proj.weight_scale_inv", 4},
+                  {"nan-scale-mxfp4", "experts.down_proj_scales", 1},
+                  {"nan-scale-packed", "expert_up.5.31", 0}};
+    uint64_t length;
+    json_t *header = parse_header(data, &length), *entry;
+    const char *key;
+    bool done = false;
+    for (size_t i = 0; i < sizeof(scales) / sizeof(scales[0]); i++) {
+        json_object_foreach(header, key, entry)
+        {
+            if (done || strcmp(kind, scales[i].kind) != 0 || !strstr(key, scales[i].name)) {
+                continue;
+            }
+            const json_t *offsets = json_object_get(entry, "data_offsets");
+            json_int_t begin = json_integer_value(json_array_get(offsets, 0));
+            json_int_t end = json_integer_value(json_array_get(offsets, 1));
+            begin = scales[i].bytes > 0 ? end - scales[i].bytes : begin;
+            if (begin < 0 || (uint64_t)end > n - LENGTH_BYTES - length) {
+                die(key);
+            }
+            memset(data + LENGTH_BYTES + length + begin, 0xff, (size_t)(end - begin));
+            done = true;
+        }
+    }
+    json_decref(header);
+    if (done) {
+        write_file(to, data, n, NULL, 0);
+    }
+    return done;
 }
 
 /* ---- faults of config.json ---- */
@@ -241,6 +296,13 @@ int main(int argc, char **argv)
     if (strcmp(kind, "tokenizer-no-json") == 0) {
         file = "tokenizer.json";
     }
+    if (strncmp(kind, "nan-scale", 9) == 0) {
+        file = "model.safetensors";
+    }
+    if (strcmp(kind, "no-weights") == 0) {
+        link_others(source, target, NULL);
+        return 0;
+    }
     link_others(source, target, file);
     join(from, source, file);
     join(to, target, file);
@@ -254,7 +316,9 @@ int main(int argc, char **argv)
     } else if (!done) {
         size_t n = 0;
         unsigned char *data = read_file(from, &n);
-        done = spoil_bytes(kind, data, n, to) || spoil_header(kind, data, n, to);
+        done = strcmp(file, shard) == 0
+                   ? spoil_bytes(kind, data, n, to) || spoil_header(kind, data, n, to)
+                   : spoil_scale(kind, data, n, to);
         free(data);
     }
     if (!done) {

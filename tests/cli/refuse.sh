@@ -17,6 +17,7 @@ while read -r kind pattern; do
     check "two ranks" refused 3 "$pattern"
     check "soon" [ $(($(date +%s) - begin)) -le 20 ]
 done <<'KINDS'
+no-weights no weights
 missing-shard model-00002-of-00002.safetensors
 truncated-shard model-00002-of-00002.safetensors
 empty-shard model-00002-of-00002.safetensors
@@ -36,6 +37,27 @@ topk-above-experts (33|experts)
 negative-layers num_hidden_layers
 config-no-json config.json
 no-config config.json
+KINDS
+
+# A scale of one expert that is no number is found by the rank that loads it, and told by all.
+packed=$work/packed
+one "$tutti" convert "$model" "$packed" --weights int8 --quiet
+while read -r kind source pattern; do
+    case $source in packed) source=$packed ;; *) source=$top_srcdir/tests/golden/architectures/$source ;; esac
+    rm -rf "$work/bad"
+    "$make_bad" "$kind" "$source" "$work/bad" || exit 99
+    for options in "--dp 2 --tp 1" "--dp 1 --tp 2" "--split attention:0,experts:1"; do
+        name="$kind, $options"
+        begin=$(date +%s)
+        # shellcheck disable=SC2086 # words are wanted
+        ranks 2 "$tutti" run "$work/bad" --ids 1,2,3 -n 2 $options
+        check "names the tensor and how many" refused 3 "rank [01] \\(.*: $pattern' are infinite or no number"
+        check "soon" [ $(($(date +%s) - begin)) -le 20 ]
+    done
+done <<'KINDS'
+nan-scale-fp8 deepseek_v3_fp8 1 scales of tensor '.*experts\.5\.up_proj\.weight
+nan-scale-mxfp4 gpt_oss_mxfp4 1 scales of tensor '.*experts\.down_proj_blocks
+nan-scale-packed packed 512 scales of tensor 'expert_up\.5\.31
 KINDS
 
 name=tokenizer

@@ -48,6 +48,16 @@ ROWS
 name="two ranks of mpirun in a step of eight" # its daemons are the step's tasks
 text env SLURM_STEP_NUM_TASKS=8 "$MPIRUN" -n 2
 check "work" works
+name="one rank of mpirun in a step of eight"
+text env SLURM_STEP_NUM_TASKS=8 SLURM_PROCID=0 SLURM_TASK_PID=1 "$MPIRUN" -n 1
+check "works" works
+name="a task of srun that inherits a mpirun's variables"
+# shellcheck disable=SC2016 # expanded inside
+text env SLURM_STEP_NUM_TASKS=4 SLURM_PROCID=0 OMPI_COMM_WORLD_SIZE=1 OMPI_COMM_WORLD_RANK=0 sh -c 'SLURM_TASK_PID=$$ exec "$@"' sh
+check "is refused" refuses 4 --mpi=pmix
+name="two launchers that contradict each other"
+text env PMI_SIZE=3 PMI_RANK=0 OMPI_COMM_WORLD_SIZE=1 OMPI_COMM_WORLD_RANK=0
+check "are refused" refuses 3 --mpi=pmix
 name="info with SLURM_STEP_NUM_TASKS=4" # starts no ranks
 one env SLURM_STEP_NUM_TASKS=4 SLURM_PROCID=1 "$tutti" info
 check "works" exits 0
