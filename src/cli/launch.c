@@ -335,19 +335,42 @@ static tt_status check_step(void)
 #endif
 }
 
+/* True if a process manager that tells the size of its own job started this process, as a job of one
+ * that is whole whatever step it runs in (mpirun -n 1 in a step of eight). To be asked before
+ * MPI_Init, which sets such variables itself when it finds nobody. A task that srun itself started
+ * may have inherited them, so its word does not count; Slurm tells its tasks their process id. */
+static bool is_job_of_one(void)
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_SIZE"};
+    const char *task = getenv("SLURM_TASK_PID");
+    if (task && atol(task) == (long)getpid()) {
+        return false;
+    }
+    bool is_told = false;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        const char *size = getenv(names[i]);
+        if (size && strcmp(size, "1") != 0) {
+            return false;
+        }
+        is_told = is_told || size;
+    }
+    return is_told;
+}
+
 /* Starts MPI and finds this rank's place. An error is the same on each process, as every one
  * believes to be alone. */
 static tt_status begin_mpi(tti_cli_launch *launch, int *provided_out)
 {
     int launcher_rank = tti_cli_launcher_rank(); /* before MPI_Init, see there */
+    bool job_of_one = is_job_of_one();           /* likewise */
     launch->first_to_speak = launcher_rank == 0;
-    TT_TRY(check_step());
+    TT_TRY(job_of_one ? TT_OK : check_step());
     *provided_out = MPI_THREAD_SINGLE;
     MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, provided_out); /* aborts itself on errors */
     MPI_Comm_rank(MPI_COMM_WORLD, &launch->rank);
     MPI_Comm_size(MPI_COMM_WORLD, &launch->size);
     launch->first_to_speak = launch->size > 1 ? launch->rank == 0 : launcher_rank == 0;
-    TT_TRY(tt_launch_check(launch->size));
+    TT_TRY(job_of_one && launch->size == 1 ? TT_OK : tt_launch_check(launch->size));
     if (launch->size > 1) {
         tt_log_set_rank(launch->rank);
     }
