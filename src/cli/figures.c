@@ -193,6 +193,7 @@ tt_status tti_cli_session_report(tti_cli_session *session, const tti_cli_work *w
             tti_cli_load_table(session);
         }
     }
+    session->launch->last_words = NULL; /* what is gathered now must not be written over */
     if (session->options->trace) {
         TT_TRY(tti_cli_trace_gather(session));
     }

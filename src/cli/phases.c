@@ -2,37 +2,31 @@
  *
  * Each rank writes its spans as text with its rank as process number; rank 0 puts the pieces into
  * one JSON object. The pieces end with a comma each, so a closing object of rank 0's follows them.
- * */
+ * When the group is lost nobody can be asked: the rank that tells the error shows its own part. */
 #include "config.h"
 #include "phases.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include "tutti/log.h"
 #include "tutti/trace.h"
 
 #define NS_PER_MS 1e6
 enum { TAG_SIZE = 1, TAG_TEXT = 2 };
 
-tt_status tti_cli_phases_print(tti_cli_session *session)
+static void get_totals(tt_phase_total mine[TT_PHASE_COUNT])
 {
-    tti_cli_launch *launch = session->launch;
-    tt_phase_total mine[TT_PHASE_COUNT];
     for (int p = 0; p < TT_PHASE_COUNT; p++) {
         mine[p] = (tt_phase_total){0};
         tt_phase_get((tt_phase)p, &mine[p]);
     }
-    tt_phase_total *all = calloc((size_t)launch->size, sizeof(mine));
-    tt_status status = all ? TT_OK : TT_FAIL(TT_ERR_NOMEM, "no memory for %d ranks", launch->size);
-    status = tt_world_agree(launch->world, status);
-    if (status == TT_OK) {
-        status = tt_world_allgather(launch->world, mine, sizeof(mine), all);
-    }
-    if (status != TT_OK || launch->rank != 0) {
-        free(all);
-        return status;
-    }
+}
+
+/* all[n][TT_PHASE_COUNT]: of n ranks from first on. */
+static void print_table(const tt_phase_total *all, int first, int n)
+{
     double step_ms = 0;
-    for (int r = 0; r < launch->size; r++) {
+    for (int r = 0; r < n; r++) {
         double ms = (double)all[r * TT_PHASE_COUNT + TT_PHASE_STEP].ns / NS_PER_MS;
         step_ms = ms > step_ms ? ms : step_ms;
     }
@@ -41,7 +35,7 @@ tt_status tti_cli_phases_print(tti_cli_session *session)
     for (int p = TT_PHASE_NONE + 1; p < TT_PHASE_COUNT; p++) {
         uint64_t calls = 0, bytes = 0, most = 0, least = UINT64_MAX;
         int slowest = 0;
-        for (int r = 0; r < launch->size; r++) {
+        for (int r = 0; r < n; r++) {
             const tt_phase_total *t = &all[r * TT_PHASE_COUNT + p];
             calls += t->calls;
             bytes += t->bytes;
@@ -58,11 +52,27 @@ tt_status tti_cli_phases_print(tti_cli_session *session)
         }
         double ms = (double)most / NS_PER_MS;
         fprintf(stderr, "%-16s %10llu %14.2f %12.3f %6d %6.1f %% %8s\n", tt_phase_name((tt_phase)p),
-                (unsigned long long)calls, (double)bytes / TTI_CLI_MIB, ms, slowest,
+                (unsigned long long)calls, (double)bytes / TTI_CLI_MIB, ms, first + slowest,
                 step_ms > 0 ? 100 * ms / step_ms : 0.0, ratio);
     }
+}
+
+tt_status tti_cli_phases_print(tti_cli_session *session)
+{
+    tti_cli_launch *launch = session->launch;
+    tt_phase_total mine[TT_PHASE_COUNT];
+    get_totals(mine);
+    tt_phase_total *all = calloc((size_t)launch->size, sizeof(mine));
+    tt_status status = all ? TT_OK : TT_FAIL(TT_ERR_NOMEM, "no memory for %d ranks", launch->size);
+    status = tt_world_agree(launch->world, status);
+    if (status == TT_OK) {
+        status = tt_world_allgather(launch->world, mine, sizeof(mine), all);
+    }
+    if (status == TT_OK && launch->rank == 0) {
+        print_table(all, 0, launch->size);
+    }
     free(all);
-    return TT_OK;
+    return status;
 }
 
 /* This rank's spans as text; the caller frees. */
@@ -118,6 +128,10 @@ static tt_status receive_piece(const tti_cli_session *session, int peer, tt_stat
     return status;
 }
 
+static const char head[] = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
+static const char tail[] = "{\"name\":\"process_labels\",\"ph\":\"M\",\"pid\":0,\"args\":{"
+                           "\"labels\":\"tutti\"}}\n]}\n";
+
 static tt_status gather_pieces(tti_cli_session *session, const char *text, uint64_t n)
 {
     tti_cli_launch *launch = session->launch;
@@ -130,9 +144,6 @@ static tt_status gather_pieces(tti_cli_session *session, const char *text, uint6
         }
         return tt_world_agree(launch->world, TT_OK);
     }
-    static const char head[] = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
-    static const char tail[] = "{\"name\":\"process_labels\",\"ph\":\"M\",\"pid\":0,\"args\":{"
-                               "\"labels\":\"tutti\"}}\n]}\n";
     tt_status written = write_piece(session, head, sizeof(head) - 1);
     if (written == TT_OK) {
         written = write_piece(session, text, n);
@@ -160,4 +171,28 @@ tt_status tti_cli_trace_gather(tti_cli_session *session)
     tt_status status = gather_pieces(session, text, n);
     free(text);
     return status;
+}
+
+void tti_cli_phases_of_lost(const tti_cli_session *session)
+{
+    tt_phase_total mine[TT_PHASE_COUNT];
+    get_totals(mine);
+    fprintf(stderr, "until then, rank %d alone:\n", session->launch->rank);
+    print_table(mine, session->launch->rank, 1);
+    fflush(stderr);
+}
+
+void tti_cli_trace_of_lost(tti_cli_session *session)
+{
+    const tti_cli_launch *launch = session->launch;
+    FILE *out = session->trace ? session->trace : fopen(session->options->trace, "w");
+    session->trace = NULL;
+    bool good = out && fwrite(head, 1, sizeof(head) - 1, out) == sizeof(head) - 1 &&
+                tt_trace_write(out, launch->rank, tt_world_host(launch->world, launch->rank),
+                               session->trace_origin_ns) == TT_OK &&
+                fwrite(tail, 1, sizeof(tail) - 1, out) == sizeof(tail) - 1;
+    good = out && fclose(out) == 0 && good;
+    if (!good) {
+        tt_log(TT_LOG_WARN, "%s cannot be written: %s", session->options->trace, strerror(errno));
+    }
 }

@@ -9,5 +9,8 @@
 tt_status tti_cli_phases_print(tti_cli_session *session);
 /* Writes every rank's spans to session->trace as one file for ui.perfetto.dev, and closes it. */
 tt_status tti_cli_trace_gather(tti_cli_session *session);
+/* The same of this rank alone, when others may never answer again. MPI: no calls. */
+void tti_cli_phases_of_lost(const tti_cli_session *session);
+void tti_cli_trace_of_lost(tti_cli_session *session);
 
 #endif

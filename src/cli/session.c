@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "describe.h"
+#include "phases.h"
 #include "tutti/log.h"
 #include "tutti/trace.h"
 #include "ttk.h"
@@ -22,6 +23,18 @@ enum {
     BAR_WIDTH = 30,     /* columns */
     NS_PER_MS = 1000000
 };
+
+/* What --log-view and --trace have so far, from the one rank that tells of a broken group. */
+static void last_words(void *arg)
+{
+    tti_cli_session *session = arg;
+    if (session->options->log_view) {
+        tti_cli_phases_of_lost(session);
+    }
+    if (session->options->trace) {
+        tti_cli_trace_of_lost(session);
+    }
+}
 
 tt_status tti_cli_session_open(tti_cli_session *session, const tti_cli_options *options,
                                tti_cli_launch *launch, const char *path)
@@ -212,12 +225,17 @@ tt_status tti_cli_session_start(tti_cli_session *session, const tti_cli_needs *n
     }
     tt_world_set_patient(launch->world, false);
     tt_phase_reset();
+    if (session->options->log_view || session->options->trace) {
+        launch->last_words = last_words;
+        launch->last_words_arg = session;
+    }
     return TT_OK;
 }
 
 int tti_cli_session_end(tti_cli_session *session, tti_cli_launch *launch, tt_status status)
 {
     tti_cli_launch_tell(launch, status);
+    launch->last_words = NULL; /* what they tell of goes now */
     if (session->trace) {
         fclose(session->trace);
         session->trace = NULL;
