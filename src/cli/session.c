@@ -232,6 +232,18 @@ tt_status tti_cli_session_start(tti_cli_session *session, const tti_cli_needs *n
     return TT_OK;
 }
 
+static void poll_world(void *arg)
+{
+    tt_world_progress(arg);
+}
+
+void tti_cli_session_set_patient(tti_cli_session *session, bool patient)
+{
+    tt_world *world = session->launch->world;
+    tt_world_set_patient(world, patient);
+    tt_stream_set_hook(session->compute, patient ? poll_world : NULL, patient ? world : NULL);
+}
+
 int tti_cli_session_end(tti_cli_session *session, tti_cli_launch *launch, tt_status status)
 {
     tti_cli_launch_tell(launch, status);

@@ -49,6 +49,9 @@ tt_status tti_cli_session_open(tti_cli_session *session, const tti_cli_options *
                                tti_cli_launch *launch, const char *path);
 /* Lays out, checks that it fits into every node's memory before any weight is read, loads. */
 tt_status tti_cli_session_start(tti_cli_session *session, const tti_cli_needs *needs);
+/* Before (true) and after long work that each rank does by itself on the compute stream: who is done
+ * waits as long as the others show that they live. Not collective, but all ranks do it. */
+void tti_cli_session_set_patient(tti_cli_session *session, bool patient);
 /* The tokens that a sequence may have: --context, or the model's own. Not collective. */
 int64_t tti_cli_session_context(const tti_cli_session *session);
 /* Tells the agreed status, closes the session (which may never have been opened, or half), ends the

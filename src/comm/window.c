@@ -3,14 +3,18 @@
  * Each part is touched by its owner first, so that its pages lie on the owner's NUMA node and are
  * really there: a shared-memory file system that is too small answers a later touch with SIGBUS,
  * not with an error. So its free space is compared with the need of the whole (real) node before
- * anything is allocated. */
+ * anything is allocated. Nor does MPI answer with an error where one rank's address space is too
+ * small for the parts of all: it crashes, or its other ranks wait inside. So room is tried for
+ * before, and all ranks hear of it. */
 #include "comm_internal.h"
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/statvfs.h>
 
 static const char shm_path[] = "/dev/shm";
+enum { MPI_ROOM_BYTES = 32 << 20 }; /* guessed: what MPI maps and allocates beside the parts */
 
 /* Free bytes of the shared-memory file system; UINT64_MAX if there is none to ask.
  * TUTTI_TEST_SHM_BYTES replaces it in tests. */
@@ -25,6 +29,23 @@ static uint64_t shm_free_bytes(void)
         return UINT64_MAX;
     }
     return (uint64_t)fs.f_bavail * (uint64_t)fs.f_frsize;
+}
+
+/* A limit (ulimit -v) would let no more of the node's parts be mapped. */
+static tt_status check_room(const tt_world *world, const char *what, uint64_t bytes)
+{
+    void *room = MAP_FAILED;
+    if (bytes <= PTRDIFF_MAX - MPI_ROOM_BYTES) {
+        room = mmap(NULL, (size_t)bytes + MPI_ROOM_BYTES, PROT_NONE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    }
+    char name[TTI_NAME_BYTES];
+    TT_CHECK(room != MAP_FAILED, TT_ERR_NOMEM,
+             "no memory for %s: %s cannot map the %llu bytes of its node's ranks (ulimit -v?)",
+             what, tti_rank_name(world, world->rank, name, sizeof(name)),
+             (unsigned long long)bytes);
+    munmap(room, (size_t)bytes + MPI_ROOM_BYTES);
+    return TT_OK;
 }
 
 static tt_status check_space(tt_world *world, const char *what, size_t bytes)
@@ -57,6 +78,8 @@ static tt_status check_space(tt_world *world, const char *what, size_t bytes)
                 "(mount -o remount,size=..., docker --shm-size) or lower the batch",
                 what, (unsigned long long)sum, shm_path, n_ranks, world->host[world->rank],
                 (unsigned long long)space);
+        } else {
+            st = check_room(world, what, sum);
         }
         st = tt_world_agree(world, st);
     }
