@@ -119,10 +119,25 @@ static void plain_matrices_are_relayed(void **state)
     }
 }
 
+/* Matrices of 1 GiB to 256 GiB, and beyond 2^31 numbers: offsets do not wrap. */
+static void gibibytes_are_relayed(void **state)
+{
+    (void)state;
+    static const int64_t huge[][2] = {
+        {16384, 16384}, {16384, 131072}, {65536, 65536}, {262144, 262144}};
+    for (size_t i = 0; i < sizeof(huge) / sizeof(huge[0]); i++) {
+        int64_t K = huge[i][0], N = huge[i][1];
+        tti_source s = plain(K, N), q = gptq(K, N, 8, false, false);
+        check_pieces(&s, K, N);
+        check_pieces(&q, K, N);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(quantised_matrices_are_relayed),
-                                       cmocka_unit_test(plain_matrices_are_relayed)};
+                                       cmocka_unit_test(plain_matrices_are_relayed),
+                                       cmocka_unit_test(gibibytes_are_relayed)};
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
