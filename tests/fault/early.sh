@@ -131,14 +131,15 @@ else
 fi
 
 # ---- in a prompt ----
-# Ten prompts of 1000 tokens, in pieces of 8: seconds without a token. Loading is over when nothing is read any more.
-awk 'BEGIN { for (p = 0; p < 10; p++) { printf "{\"n\": 1, \"ids\": [0"; for (i = 1; i < 1000; i++) printf ",%d", 5 + (i * 7 + p) % 1000; print "]}" } }' \
-    >"$work/prompts"
+# One prompt of 20000 tokens, four a step: many seconds without a token on any machine. Loading is over when nothing has been read for a second.
+awk 'BEGIN { printf "{\"n\": 1, \"ids\": [0"; for (i = 1; i < 20000; i++) printf ",%d", 5 + (i * 7) % 1000; print "]}" }' >"$work/prompts"
 before=0
+quiet=0
 is_in_prompt() {
     now=$(read_of "$victim")
-    [ -n "$now" ] && [ "$now" -gt $((2 * mib)) ] && [ "$now" = "$before" ] && sleep 0.5 && return
+    if [ -n "$now" ] && [ "$now" -gt $((16 * mib)) ] && [ "$now" = "$before" ]; then quiet=$((quiet + 1)); else quiet=0; fi
     before=$now
+    [ $quiet -ge 4 ] && return
     sleep 0.2
     false
 }
@@ -147,7 +148,7 @@ while read -r signal victim options; do
     name="SIG$signal of rank $victim of 3 in a prompt, $options"
     shared_now >"$work/shared"
     # shellcheck disable=SC2086
-    begin_until mpi_run 3 "$tutti" run "$model" --prompts "$work/prompts" --max-batch 10 --prefill-chunk 8 --json --deadline $deadline --threads 1 \
+    begin_until mpi_run 3 "$tutti" run "$work/model" --prompts "$work/prompts" --context 20001 --prefill-chunk 4 --json --deadline $deadline --threads 1 \
         $options
     strike "$signal" "$victim"
     check "no text yet" [ ! -s "$work/out" ]
