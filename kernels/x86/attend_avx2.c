@@ -334,7 +334,8 @@ TTK_INLINE void chain(ttk_dtype type, float *cells, const float *p, int64_t begi
 }
 
 /* The chains of n_queries queries from query `at` on: what all of them see together, before and
- * after that each alone. */
+ * after that each alone. In one function, so that sums stay in registers from key to key; only a
+ * chain of one query takes them through memory. */
 TTK_INLINE void value_tile(ttk_dtype type, const value_job *v, int64_t at, int n_queries,
                            int n_pairs)
 {

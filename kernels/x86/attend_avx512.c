@@ -184,7 +184,7 @@ TTK_INLINE void chain(__m512 *o, const float *p, int64_t begin, int64_t end,
 }
 
 /* The chains of n_queries queries: what all of them see together, before and after that each
- * alone. */
+ * alone. In one function, so that sums stay in registers from the first key to the store. */
 TTK_INLINE void value_tile(const attend_job *job, int64_t at, int n_queries, float *to, int64_t ldo,
                            const void *const *values)
 {

@@ -115,7 +115,8 @@ static void spoil_nan(__m256 *sum, const unsigned char *codes, int64_t n_k)
     memcpy(sum, s, sizeof(s));
 }
 
-/* sum[BLOCKS] = the chains of one group. */
+/* sum[BLOCKS] = the chains of one group: whole units, then what is left of one. Sums, shifts and
+ * `worst` stay in registers over both, so they are not functions of their own. */
 TTK_INLINE void row_by_group(ttk_dtype code, way how, __m256 *sum, const float *x,
                              const unsigned char *codes, int64_t n_k, const unsigned char *zero)
 {
