@@ -123,5 +123,10 @@ TT_API tt_status tt_gather_exec(tt_gather *gather, float *full, int64_t ld, cons
  * does): `world_size` is MPI's. Names both numbers and the option to use. Looks at
  * SLURM_STEP_NUM_TASKS, PMI_SIZE, PMIX_..., OMPI_COMM_WORLD_SIZE; not at SLURM_NTASKS. */
 TT_API tt_status tt_launch_check(int world_size);
+/* True if a process manager says that it started this process as a job of one: that is whole,
+ * whatever step it runs in (mpirun -n 1 in a step of eight), and tt_launch_check(1) need not be
+ * asked. What a task of srun has inherited from outside of its step does not count. To be called
+ * before MPI_Init, which says so itself when it finds nobody. */
+TT_API bool tt_launch_is_whole(void);
 
 #endif

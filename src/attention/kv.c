@@ -1,5 +1,5 @@
 /* kv.c - the pool of KV pages. A page holds TTK_PAGE tokens of one sequence for every attention
- * layer; pages are reference counted. The lowest free page is taken first, so that all ranks of a
+ * layer; it is free or taken by one sequence. The lowest free page is taken first, so that all ranks of a
  * TP group, who see the same requests, choose alike. */
 #include "attention_internal.h"
 #include <stdlib.h>

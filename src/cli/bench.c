@@ -12,8 +12,6 @@
 
 enum {
     LIMIT_REPEATS = 15,    /* the best of them counts */
-    CACHES_READ = 4,       /* the buffer of one measurement in last-level caches, see
-                            * tt_limits_buffer_bytes */
     START_STEPS = 4,       /* steps from the first token of a sequence to the first timed one, with
                             * some to spare */
     ADMITTED_AT_ONCE = 256 /* sequences that a control message has room for, at least */
@@ -110,26 +108,10 @@ static tt_status size_up(tti_bench *b)
 
 /* ---- limits and memory ---- */
 
-/* True where the buffers of all ranks of this machine fit well into the memory that is left. */
-static bool may_measure(const tti_bench *b)
-{
-    const tt_topology_info *info = tt_topology_get_info(b->launch->topology);
-    uint64_t need = (uint64_t)CACHES_READ * info->l3_bytes * (uint64_t)b->launch->n_sharing;
-    return info->l3_bytes > 0 && need < info->memory_available_bytes / 2;
-}
-
 static tt_status measure_limits(tti_bench *b)
 {
-    tt_limits mine = {0};
-    TT_TRY(tt_world_barrier(b->launch->world));     /* all at the same time */
-    tti_cli_session_set_patient(&b->session, true); /* a busy machine takes seconds */
-    tt_status st = may_measure(b) ? tt_limits_measure(b->session.compute,
-                                                      tt_limits_buffer_bytes(b->launch->topology),
-                                                      b->launch->cpus.node, LIMIT_REPEATS, &mine)
-                                  : TT_OK;
-    st = tt_world_agree(b->launch->world, st);
-    tti_cli_session_set_patient(&b->session, false);
-    TT_TRY(st);
+    tt_limits mine;
+    TT_TRY(tti_cli_measure_limits(&b->session, LIMIT_REPEATS, &mine));
     return tt_world_allgather(b->launch->world, &mine, sizeof(mine), b->limits);
 }
 
@@ -232,6 +214,7 @@ static tt_status run(tti_bench *b, const char *path, FILE **svg)
     if (b->options.log_view) { /* of the last sample */
         TT_TRY(tti_cli_phases_print(&b->session));
     }
+    b->launch->last_words = NULL; /* what is gathered now must not be written over */
     if (b->options.trace) {
         TT_TRY(tti_cli_trace_gather(&b->session));
     }

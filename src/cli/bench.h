@@ -6,7 +6,6 @@
 #define TTI_CLI_BENCH_H
 #include "resident.h"
 #include "session.h"
-#include "tutti/limits.h"
 #include "tutti/trace.h"
 
 enum { TTI_BENCH_LIST = 32 };

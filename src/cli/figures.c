@@ -11,7 +11,6 @@
 #include "describe.h"
 #include "phases.h"
 #include "session.h"
-#include "tutti/limits.h"
 #include "tutti/load.h"
 
 #define NS_PER_S 1e9
@@ -39,20 +38,19 @@ static bool may_measure(const tti_cli_session *session)
     return info->l3_bytes > 0 && need < info->memory_available_bytes / 2;
 }
 
-static tt_status measure(tti_cli_session *session, double *bytes_per_s)
+tt_status tti_cli_measure_limits(tti_cli_session *session, int repeats, tt_limits *limits)
 {
-    *bytes_per_s = 0;
-    TT_TRY(tt_world_barrier(session->launch->world)); /* all read at the same time */
+    *limits = (tt_limits){0};
+    TT_TRY(tt_world_barrier(session->launch->world)); /* all at the same time */
     tt_status mine = TT_OK;
     tti_cli_session_set_patient(session, true); /* a busy machine takes seconds */
     if (may_measure(session)) {
-        tt_limits limits = {0};
         mine =
             tt_limits_measure(session->compute, tt_limits_buffer_bytes(session->launch->topology),
-                              session->launch->cpus.node, READ_REPEATS, &limits);
-        *bytes_per_s = tt_limits_read(&limits);
+                              session->launch->cpus.node, repeats, limits);
         if (mine == TT_ERR_NOMEM) {
-            mine = TT_OK; /* the work is done: print_memory says that this was not measured */
+            *limits = (tt_limits){0}; /* no reason to fail a run */
+            mine = TT_OK;
         }
     }
     tt_status status = tt_world_agree(session->launch->world, mine);
@@ -174,7 +172,9 @@ static tt_status report_figures(tti_cli_session *session, const tti_cli_work *wo
                          .available_bytes = info->memory_available_bytes,
                          .node = tt_world_node(launch->world, launch->rank),
                          .n_threads = tt_stream_n_threads(session->compute)};
-    TT_TRY(measure(session, &mine.read_bytes_per_s));
+    tt_limits limits;
+    TT_TRY(tti_cli_measure_limits(session, READ_REPEATS, &limits));
+    mine.read_bytes_per_s = tt_limits_read(&limits);
     rank_figures *of_rank = calloc((size_t)launch->size, sizeof(*of_rank));
     tt_status status =
         of_rank ? TT_OK : TT_FAIL(TT_ERR_NOMEM, "no memory for %d ranks", launch->size);

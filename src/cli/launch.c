@@ -25,6 +25,7 @@ enum {
     SPEAKER_GRACE_MS = 1000,
     NEXT_SPEAKER_MS = 500,
     MAX_GRACE_MS = 6000,
+    MAX_SPEAKERS = 8, /* whose last words are waited for */
     /* What the one who tells may take for last words. A thread's timeline of 65536 spans was
      * written in 85 ms. */
     LAST_WORDS_MS = 3000,
@@ -57,14 +58,20 @@ static void watch_expired(int number)
     _exit(TTI_CLI_EXIT_PEER);
 }
 
-/* Ends the process with exit code 4 if watch_end is not called in time. */
-static void watch_begin(int rank, const char *what, double deadline_s)
+/* Ends the process with exit code 4 if watch_end is not called within so many seconds. */
+static void watch_set(int rank, const char *what, const char *why, unsigned seconds)
 {
-    snprintf(watch_text, sizeof(watch_text),
-             "tutti: rank %d: %s did not end in time: some rank does not take part\n", rank, what);
+    snprintf(watch_text, sizeof(watch_text), "tutti: rank %d: %s did not end in time%s\n", rank,
+             what, why);
     struct sigaction action = {.sa_handler = watch_expired};
     sigaction(SIGALRM, &action, NULL);
-    alarm((unsigned)deadline_s + WATCH_SLACK_S);
+    alarm(seconds);
+}
+
+/* Of something that all ranks do together. */
+static void watch_begin(int rank, const char *what, double deadline_s)
+{
+    watch_set(rank, what, ": some rank does not take part", (unsigned)deadline_s + WATCH_SLACK_S);
 }
 
 static void watch_end(void)
@@ -338,34 +345,12 @@ static tt_status check_step(void)
 #endif
 }
 
-/* True if a process manager that tells the size of its own job started this process, as a job of one
- * that is whole whatever step it runs in (mpirun -n 1 in a step of eight). To be asked before
- * MPI_Init, which sets such variables itself when it finds nobody. A task that srun itself started
- * may have inherited them, so its word does not count; Slurm tells its tasks their process id. */
-static bool is_job_of_one(void)
-{
-    static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_SIZE"};
-    const char *task = getenv("SLURM_TASK_PID");
-    if (task && atol(task) == (long)getpid()) {
-        return false;
-    }
-    bool is_told = false;
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        const char *size = getenv(names[i]);
-        if (size && strcmp(size, "1") != 0) {
-            return false;
-        }
-        is_told = is_told || size;
-    }
-    return is_told;
-}
-
 /* Starts MPI and finds this rank's place. An error is the same on each process, as every one
  * believes to be alone. */
 static tt_status begin_mpi(tti_cli_launch *launch, int *provided_out)
 {
     int launcher_rank = tti_cli_launcher_rank(); /* before MPI_Init, see there */
-    bool job_of_one = is_job_of_one();           /* likewise */
+    bool job_of_one = tt_launch_is_whole();      /* likewise */
     launch->first_to_speak = launcher_rank == 0;
     TT_TRY(job_of_one ? TT_OK : check_step());
     *provided_out = MPI_THREAD_SINGLE;
@@ -448,12 +433,25 @@ static bool group_is_lost(const tti_cli_launch *launch, tt_status status)
  * that. */
 static void wait_for_turn(const tti_cli_launch *launch)
 {
-    int rank = launch->rank, more = rank > 0 && launch->last_words ? LAST_WORDS_MS : 0;
-    int grace = rank > 0 ? SPEAKER_GRACE_MS + NEXT_SPEAKER_MS * (rank - 1) : 0;
-    grace = (grace < MAX_GRACE_MS ? grace : MAX_GRACE_MS) + more;
-    int longest = MAX_GRACE_MS + more;
+    const int more = launch->last_words ? LAST_WORDS_MS + NEXT_SPEAKER_MS : 0;
+    const int longest = MAX_GRACE_MS + more * MAX_SPEAKERS;
+    int grace = launch->rank > 0 ? SPEAKER_GRACE_MS + more : 0;
+    for (int r = 1; r < launch->rank && grace < longest; r++) {
+        grace += NEXT_SPEAKER_MS + more;
+    }
+    grace = grace < longest ? grace : longest;
     for (int waited = 0; waited < (was_stopped ? longest : grace); waited += SLICE_MS) {
         sleep_ms(SLICE_MS);
+    }
+}
+
+/* For as long as the next rank waits: a file system that hangs must not keep the others. */
+static void say_last_words(const tti_cli_launch *launch)
+{
+    if (launch->last_words) {
+        watch_set(launch->rank, "writing what was measured", "", LAST_WORDS_MS / 1000);
+        launch->last_words(launch->last_words_arg);
+        watch_end();
     }
 }
 
@@ -465,9 +463,7 @@ void tti_cli_launch_tell(tti_cli_launch *launch, tt_status status)
     if (group_is_lost(launch, status)) {
         wait_for_turn(launch);
         tti_cli_print_error();
-        if (launch->last_words) {
-            launch->last_words(launch->last_words_arg);
-        }
+        say_last_words(launch);
         MPI_Abort(MPI_COMM_WORLD, tt_status_exit_code(status));
         exit(tt_status_exit_code(status)); /* MPI_Abort is not required to end us */
     }

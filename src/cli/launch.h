@@ -21,7 +21,7 @@ typedef struct tti_cli_launch {
     int n_sharing;          /* ranks that share this rank's affinity mask, itself included */
     char advice[TTI_CLI_ADVICE_BYTES]; /* rank 0: of the ranks' placement; "" = none */
     /* Called on the rank that tells of a broken group, behind the error's line; NULL: nothing. No
-     * MPI calls, and no longer than LAST_WORDS_MS of launch.c. */
+     * MPI calls, and no longer than LAST_WORDS_MS of launch.c: then the process ends. */
     void (*last_words)(void *arg);
     void *last_words_arg;
 } tti_cli_launch;

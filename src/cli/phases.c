@@ -191,8 +191,12 @@ void tti_cli_trace_of_lost(tti_cli_session *session)
                 tt_trace_write(out, launch->rank, tt_world_host(launch->world, launch->rank),
                                session->trace_origin_ns) == TT_OK &&
                 fwrite(tail, 1, sizeof(tail) - 1, out) == sizeof(tail) - 1;
-    good = out && fclose(out) == 0 && good;
+    int why = errno;
+    if (out && fclose(out) != 0 && good) {
+        good = false;
+        why = errno;
+    }
     if (!good) {
-        tt_log(TT_LOG_WARN, "%s cannot be written: %s", session->options->trace, strerror(errno));
+        tt_log(TT_LOG_WARN, "%s cannot be written: %s", session->options->trace, strerror(why));
     }
 }

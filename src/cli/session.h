@@ -7,6 +7,7 @@
 #include <jansson.h>
 #include "launch.h"
 #include "tutti/engine.h"
+#include "tutti/limits.h"
 #include "tutti/model.h"
 #include "tutti/plan.h"
 #include "tutti/stream.h"
@@ -66,6 +67,9 @@ void tti_cli_load_table(const tti_cli_session *session);
 json_t *tti_cli_load_json(const tti_cli_session *session);
 
 /* ---- figures.c: what is said on stderr when the work is done ---- */
+/* Measures what memory and cores of all ranks give at the same time, the best of `repeats`; zeros
+ * where there is no memory for it. */
+tt_status tti_cli_measure_limits(tti_cli_session *session, int repeats, tt_limits *limits);
 typedef struct tti_cli_work {
     int64_t n_prompts, prompt_tokens, new_tokens;
     double first_token_s; /* until the last prompt had its first token */

@@ -5,7 +5,9 @@
  * inherited by anything started inside an allocation. */
 #include "tutti/comm.h"
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static int read_size(const char *name)
 {
@@ -48,4 +50,40 @@ tt_status tt_launch_check(int world_size)
                  started, sources[i].name, world_size, sources[i].advice);
     }
     return TT_OK;
+}
+
+/* Whether the process that Slurm started as the task of this step had the variable already; so it
+ * was inherited from outside of the step. False where that cannot be read. */
+static bool task_inherited(const char *name)
+{
+    char path[64], *line = NULL;
+    size_t capacity = 0;
+    const size_t n = strlen(name);
+    const int task = read_size("SLURM_TASK_PID");
+    snprintf(path, sizeof(path), "/proc/%d/environ", task);
+    FILE *file = task > 0 ? fopen(path, "r") : NULL;
+    bool is_there = false;
+    while (file && !is_there && getdelim(&line, &capacity, '\0', file) > 0) {
+        is_there = strncmp(line, name, n) == 0 && line[n] == '=';
+    }
+    free(line);
+    if (file) {
+        fclose(file);
+    }
+    return is_there;
+}
+
+bool tt_launch_is_whole(void)
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_SIZE"};
+    bool is_told = false;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (getenv(names[i])) {
+            if (read_size(names[i]) != 1 || task_inherited(names[i])) {
+                return false;
+            }
+            is_told = true;
+        }
+    }
+    return is_told;
 }

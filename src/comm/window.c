@@ -32,18 +32,17 @@ static uint64_t shm_free_bytes(void)
 }
 
 /* A limit (ulimit -v) would let no more of the node's parts be mapped. */
-static tt_status check_room(const tt_world *world, const char *what, uint64_t bytes)
+static tt_status check_room(const char *what, uint64_t bytes)
 {
     void *room = MAP_FAILED;
     if (bytes <= PTRDIFF_MAX - MPI_ROOM_BYTES) {
         room = mmap(NULL, (size_t)bytes + MPI_ROOM_BYTES, PROT_NONE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     }
-    char name[TTI_NAME_BYTES];
     TT_CHECK(room != MAP_FAILED, TT_ERR_NOMEM,
-             "no memory for %s: %s cannot map the %llu bytes of its node's ranks (ulimit -v?)",
-             what, tti_rank_name(world, world->rank, name, sizeof(name)),
-             (unsigned long long)bytes);
+             "no memory for %s: this rank cannot map the %llu bytes of its node's ranks "
+             "(ulimit -v?)",
+             what, (unsigned long long)bytes);
     munmap(room, (size_t)bytes + MPI_ROOM_BYTES);
     return TT_OK;
 }
@@ -79,7 +78,7 @@ static tt_status check_space(tt_world *world, const char *what, size_t bytes)
                 what, (unsigned long long)sum, shm_path, n_ranks, world->host[world->rank],
                 (unsigned long long)space);
         } else {
-            st = check_room(world, what, sum);
+            st = check_room(what, sum);
         }
         st = tt_world_agree(world, st);
     }

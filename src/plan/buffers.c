@@ -1,5 +1,5 @@
-/* buffers.c - what a rank holds beside weights and KV, from above: the buffers of the exchange, and
- * what each room works in.
+/* buffers.c - what a rank of up to TT_PLAN_THREADS threads holds beside weights and KV, from above:
+ * the buffers of the exchange, and what each room works in.
  *
  * The rooms take their buffers themselves, from exact counts; a plan is made where there is neither
  * MPI nor a thread. So the sums here follow those takes room by room, and tests/mpi/test_memory.c

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include "plan_internal.h"
 #include "tutti/load.h"
+#include "tutti/memory.h"
 #include "ttk.h"
 
 /* One rank's view of the model, handed through the functions below. */
@@ -40,16 +41,12 @@ static uint64_t listed(const view *v, tti_plan_matrix m)
     if (!list || m.bytes == 0) {
         return m.bytes;
     }
-    if (list->n == list->capacity) {
-        size_t capacity = list->capacity ? 2 * list->capacity : 64;
-        tti_plan_matrix *more = realloc(list->matrix, capacity * sizeof(*more));
-        if (!more) {
-            list->is_short = true;
-            return m.bytes;
-        }
-        list->matrix = more;
-        list->capacity = capacity;
+    tti_plan_matrix *more = tt_memory_grow(list->matrix, &list->capacity, list->n, sizeof(*more));
+    if (!more) {
+        list->is_short = true;
+        return m.bytes;
     }
+    list->matrix = more;
     list->matrix[list->n++] = m;
     return m.bytes;
 }

@@ -55,6 +55,9 @@ name="a task of srun that inherits a mpirun's variables"
 # shellcheck disable=SC2016 # expanded inside
 text env SLURM_STEP_NUM_TASKS=4 SLURM_PROCID=0 OMPI_COMM_WORLD_SIZE=1 OMPI_COMM_WORLD_RANK=0 sh -c 'SLURM_TASK_PID=$$ exec "$@"' sh
 check "is refused" refuses 4 --mpi=pmix
+# shellcheck disable=SC2016
+text env SLURM_STEP_NUM_TASKS=4 SLURM_PROCID=0 OMPI_COMM_WORLD_SIZE=1 OMPI_COMM_WORLD_RANK=0 sh -c 'SLURM_TASK_PID=$$ "$@"; exit $?' sh
+check "is refused behind a shell of the task, too" refuses 4 --mpi=pmix
 name="two launchers that contradict each other"
 text env PMI_SIZE=3 PMI_RANK=0 OMPI_COMM_WORLD_SIZE=1 OMPI_COMM_WORLD_RANK=0
 check "are refused" refuses 3 --mpi=pmix

@@ -256,6 +256,13 @@ static void launch_check(void)
     CHECK_OK(tt_launch_check(2));
     unsetenv("OMPI_COMM_WORLD_SIZE");
     CHECK(tt_launch_check(2) == TT_ERR_USAGE, "two of sixteen");
+    setenv("OMPI_COMM_WORLD_SIZE", "1", 1);
+    CHECK(tt_launch_is_whole(), "a job of one in a step of sixteen");
+    setenv("PMI_SIZE", "2", 1);
+    CHECK(!tt_launch_is_whole(), "one of two");
+    unsetenv("OMPI_COMM_WORLD_SIZE");
+    unsetenv("PMI_SIZE");
+    CHECK(!tt_launch_is_whole(), "nobody says so");
     setenv("PMI_SIZE", "2", 1); /* MPICH's */
     CHECK_OK(tt_launch_check(2));
     for (int i = 0; i < 4; i++) {
