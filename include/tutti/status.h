@@ -57,12 +57,9 @@ TT_API const char *tt_status_name(tt_status code);
  * input, 4 a peer failed or timed out. */
 TT_API int tt_status_exit_code(tt_status code);
 
-/* An analyser of the caller alone cannot see that these return the code that they are given. */
-#ifdef __clang_analyzer__
+/* An analyser of the caller alone cannot see that these return the code that they are given. `code`
+ * is evaluated twice. */
 #define TT_STATUS_GIVEN(call, code) ((void)(call), (code))
-#else
-#define TT_STATUS_GIVEN(call, code) (call)
-#endif
 #define TT_FAIL(code, ...)                                                                         \
     TT_STATUS_GIVEN(tt_status_fail((code), __FILE__, __LINE__, __VA_ARGS__), (code))
 #define TT_TRY(call)                                                                               \

@@ -99,8 +99,8 @@ tt_status tti_cli_read_all(FILE *file, const char *name, tt_text *text)
         if (n < 0 && errno == EINTR) {
             continue;
         }
-        TT_CHECK(n >= 0, errno == EISDIR ? TT_ERR_FILE : TT_ERR_IO, "%s cannot be read: %s", name,
-                 strerror(errno));
+        const tt_status code = errno == EISDIR ? TT_ERR_FILE : TT_ERR_IO;
+        TT_CHECK(n >= 0, code, "%s cannot be read: %s", name, strerror(errno));
         if (n == 0) {
             return TT_OK;
         }

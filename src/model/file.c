@@ -76,8 +76,8 @@ tt_status tti_file_open(const char *dir, const char *name, tti_file *file_out)
         file.fd = open(file.path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     } while (file.fd < 0 && errno == EINTR);
     if (file.fd < 0) {
-        st = TT_FAIL(tti_file_error_code(errno), "%s: %s", tti_show_path(file.path),
-                     strerror(errno));
+        const tt_status code = tti_file_error_code(errno);
+        st = TT_FAIL(code, "%s: %s", tti_show_path(file.path), strerror(errno));
         goto err_close;
     }
     if (fstat(file.fd, &info) != 0) {
