@@ -7,25 +7,15 @@
  * written again two uses later: by then every near reader must have said that it is done with it
  * (its `done` number), and MPI that the messages from it have left. With a single reader the others
  * leave after publishing, and this is what keeps them from running away. */
-#include "comm_internal.h"
+#include "gather_internal.h"
 #include <stdlib.h>
 #include <string.h>
 #include "tutti/memory.h"
 #include "tutti/plan.h"
 
-static const uint64_t gather_magic = 0x7475747469676174u; /* "tuttigat" */
 enum {
     SMALL_FLOATS = 16384 /* below this waking threads costs more than the copy; a guess */
 };
-
-/* First line of a region, and of a message. */
-typedef struct gather_head {
-    alignas(TT_CACHE_LINE) _Atomic uint64_t seq; /* the use that is published here */
-    uint64_t magic;
-    uint64_t visible_ns;
-    int64_t n_floats;
-    int64_t rank;
-} gather_head;
 
 typedef enum far_stage { FAR_HEAD, FAR_REST, FAR_HERE, FAR_DONE } far_stage;
 
@@ -83,19 +73,19 @@ static _Atomic uint64_t *done_of(unsigned char *part)
     return (_Atomic uint64_t *)(void *)part;
 }
 
-static gather_head *region_of(const tt_gather *g, unsigned char *part, int region)
+static tti_gather_head *region_of(const tt_gather *g, unsigned char *part, int region)
 {
-    return (gather_head *)(void *)(part + TTI_LINE + (size_t)region * g->region_bytes);
+    return (tti_gather_head *)(void *)(part + TTI_LINE + (size_t)region * g->region_bytes);
 }
 
-static float *floats_of(gather_head *head)
+static float *floats_of(tti_gather_head *head)
 {
     return (float *)(void *)(head + 1);
 }
 
 static size_t message_bytes(int64_t n_floats)
 {
-    return sizeof(gather_head) + (size_t)n_floats * sizeof(float);
+    return sizeof(tti_gather_head) + (size_t)n_floats * sizeof(float);
 }
 
 static bool reads(int reader, int member)
@@ -107,7 +97,7 @@ static bool reads(int reader, int member)
 
 static tt_status send_region(tt_gather *g, int region)
 {
-    gather_head *head = region_of(g, g->near[g->me], region);
+    tti_gather_head *head = region_of(g, g->near[g->me], region);
     const unsigned char *data = (const unsigned char *)head;
     size_t bytes = message_bytes(head->n_floats), n = tti_n_pieces(g->world, bytes);
     for (int i = 0; i < g->n_far; i++) {
@@ -129,12 +119,12 @@ static tt_status send_region(tt_gather *g, int region)
 static tt_status read_head(tt_gather *g, far_member *f, int slot, const MPI_Status *status)
 {
     char a[TTI_NAME_BYTES], b[TTI_NAME_BYTES];
-    gather_head head;
+    tti_gather_head head;
     int got = 0;
     MPI_Get_count(status, MPI_BYTE, &got);
     memset(&head, 0, sizeof(head));
     memcpy(&head, f->buffer[slot], (size_t)got < sizeof(head) ? (size_t)got : sizeof(head));
-    bool is_sane = (size_t)got >= sizeof(head) && head.magic == gather_magic &&
+    bool is_sane = (size_t)got >= sizeof(head) && head.magic == TTI_GATHER_MAGIC &&
                    head.n_floats >= 0 && head.n_floats <= g->max_floats && head.rank == f->rank &&
                    (size_t)got == tti_piece_bytes(g->world, message_bytes(head.n_floats), 0);
     TT_CHECK(is_sane, TT_ERR_PROTOCOL,
@@ -274,13 +264,13 @@ static tt_status wait_region(tt_gather *g, int region)
 
 static void publish(tt_gather *g, int region, const float *full, int64_t ld, const tt_rect *rect)
 {
-    gather_head *head = region_of(g, g->near[g->me], region);
+    tti_gather_head *head = region_of(g, g->near[g->me], region);
     float *to = floats_of(head);
     for (int64_t r = 0; r < rect->n_rows && rect->n_cols > 0; r++) {
         memcpy(to + r * rect->n_cols, full + (rect->row + r) * ld + rect->col,
                (size_t)rect->n_cols * sizeof(*to));
     }
-    head->magic = gather_magic;
+    head->magic = TTI_GATHER_MAGIC;
     head->n_floats = rect->n_rows * rect->n_cols;
     head->rank = g->world->rank;
     head->visible_ns = g->world->delay_ns ? tt_now_ns() + g->world->delay_ns : 0;
@@ -314,7 +304,7 @@ static far_member *far_of(tt_gather *g, int member)
 static tt_status find_data(tt_gather *g, int region, int member, const tt_rect *rect,
                            const float **data_out)
 {
-    gather_head *head = NULL;
+    tti_gather_head *head = NULL;
     *data_out = NULL;
     if (g->near[member]) {
         head = region_of(g, g->near[member], region);
@@ -327,7 +317,7 @@ static tt_status find_data(tt_gather *g, int region, int member, const tt_rect *
         if (atomic_load_explicit(&f->stage[slot], memory_order_acquire) != FAR_HERE) {
             return TT_OK;
         }
-        head = (gather_head *)(void *)f->buffer[slot];
+        head = (tti_gather_head *)(void *)f->buffer[slot];
     }
     bool is_one_clock =
         g->world->real_node[g->member[member]] == g->world->real_node[g->world->rank];

@@ -3,20 +3,13 @@
 /* TEST ranks: 3 */
 /* TEST timeout: 60 */
 #include "mpi_test.h"
-#include <stdalign.h>
+#include "gather_internal.h"
 #include "tutti/cpu.h"
 #include "ttk.h"
 
 enum { RANKS = 3, MOST_FLOATS = 8, N_FLOATS = 4, ONE_NODE = 0, A_NODE_EACH = 4 };
 
-/* The head of a gather's message, as gather.c writes it. */
-typedef struct head {
-    alignas(64) uint64_t seq;
-    uint64_t magic, visible_ns;
-    int64_t n_floats, rank;
-} head;
-static const uint64_t gather_magic = 0x7475747469676174u;
-typedef void damage_fn(head *h, int *n_bytes);
+typedef void damage_fn(tti_gather_head *h, int *n_bytes);
 
 /* Spoils the next message of a gather, once. */
 static damage_fn *damage;
@@ -24,8 +17,8 @@ static damage_fn *damage;
 int MPI_Isend(const void *data, int n_bytes, MPI_Datatype type, int peer, int tag, MPI_Comm comm,
               MPI_Request *request)
 {
-    head *h = (head *)(uintptr_t)data;
-    if (damage && (size_t)n_bytes >= sizeof(*h) && h->magic == gather_magic) {
+    tti_gather_head *h = (tti_gather_head *)(uintptr_t)data;
+    if (damage && (size_t)n_bytes >= sizeof(*h) && h->magic == TTI_GATHER_MAGIC) {
         damage_fn *once = damage;
         damage = NULL;
         once(h, &n_bytes);
@@ -33,37 +26,37 @@ int MPI_Isend(const void *data, int n_bytes, MPI_Datatype type, int peer, int ta
     return PMPI_Isend(data, n_bytes, type, peer, tag, comm, request);
 }
 
-static void other_magic(head *h, int *n_bytes)
+static void other_magic(tti_gather_head *h, int *n_bytes)
 {
     (void)n_bytes;
     h->magic++;
 }
-static void too_many_floats(head *h, int *n_bytes)
+static void too_many_floats(tti_gather_head *h, int *n_bytes)
 {
     (void)n_bytes;
     h->n_floats = MOST_FLOATS + 1;
 }
-static void negative_floats(head *h, int *n_bytes)
+static void negative_floats(tti_gather_head *h, int *n_bytes)
 {
     (void)n_bytes;
     h->n_floats = -1;
 }
-static void floats_that_did_not_come(head *h, int *n_bytes)
+static void floats_that_did_not_come(tti_gather_head *h, int *n_bytes)
 {
     (void)n_bytes;
     h->n_floats++;
 }
-static void other_rank(head *h, int *n_bytes)
+static void other_rank(tti_gather_head *h, int *n_bytes)
 {
     (void)n_bytes;
     h->rank = 2;
 }
-static void cut_in_its_head(head *h, int *n_bytes)
+static void cut_in_its_head(tti_gather_head *h, int *n_bytes)
 {
     (void)h;
     *n_bytes = 16;
 }
-static void other_use(head *h, int *n_bytes)
+static void other_use(tti_gather_head *h, int *n_bytes)
 {
     (void)n_bytes;
     h->seq += 7;
