@@ -3,6 +3,7 @@
 # template that the unit tests know. Long runs get the ids that they get elsewhere.
 set -u
 . "$top_srcdir/tests/cli/lib.sh"
+# shellcheck disable=SC3045 # asked first: a shell without -s skips this test
 if ! (ulimit -s 256) 2>/dev/null || nm "$tutti" 2>/dev/null | grep -q __asan_init; then # a sanitizer's frames are large
     echo "1..0 # SKIP no small stacks here"
     exit 77
