@@ -1,6 +1,6 @@
 #!/bin/sh
-# early.sh - a rank that stops, dies or is terminated before the first token, while weights are read or in the middle of a prompt, ends the
-# job as later ones do: not with 0, soon after the deadline, with a line that names the rank; nothing is printed as text, nobody is left, and
+# early.sh - a rank that stops, dies or is terminated while weights are read or in the middle of a prompt ends the job as later
+# ones do: not with 0, soon after the deadline, with a line that names the rank; nothing more is printed as text, nobody is left, and
 # no shared memory either.
 set -u
 . "$top_srcdir/tests/fault/lib.sh"
