@@ -201,7 +201,9 @@ TT_API int64_t tt_delta_state_floats(const tt_delta *delta, const tt_delta_heads
 
 /* Sizes of work buffers, which the rooms that have them and the plan share. */
 enum {
-    TT_HEAD_ROWS = 32, /* rows of logits that are held at once */
+    TT_HEAD_ROWS = 32,                    /* rows of logits that are held at once */
+    TT_HEAD_BEST_COLUMNS = 4 * TTK_PANEL, /* that a thread holds of them where only the likeliest
+                                           * token is wanted: 16 KiB */
     TT_JOB_ROWS =
         512, /* least rows that the experts of a rank compute at once: enough to reuse each weight panel from cache */
     TT_GATHER_REGIONS = 2,  /* of a gather's window: uses that may be in flight */

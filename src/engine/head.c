@@ -8,14 +8,14 @@
 #include <string.h>
 #include "tutti/trace.h"
 
-enum { BEST_PANELS = 4, BEST_COLUMNS = BEST_PANELS * TTK_PANEL }; /* at once: 16 KiB of 32 rows */
+enum { BEST_PANELS = TT_HEAD_BEST_COLUMNS / TTK_PANEL };
 
 /* What a thread found: of each row the largest logit of its columns, ties to the smaller id; -1: no
  * number among them. */
 typedef struct head_found {
     float value[TT_HEAD_ROWS];
     int32_t id[TT_HEAD_ROWS];
-    float logits[TT_HEAD_ROWS][BEST_COLUMNS]; /* work */
+    float logits[TT_HEAD_ROWS][TT_HEAD_BEST_COLUMNS]; /* work */
 } head_found;
 
 typedef struct head_task {
@@ -122,8 +122,8 @@ static void best_part(void *arg, int thread_id, int n_threads)
         const int64_t last = p + BEST_PANELS < end ? p + BEST_PANELS : end, column = p * TTK_PANEL;
         const int64_t n =
             left - column < (last - p) * TTK_PANEL ? left - column : (last - p) * TTK_PANEL;
-        tt_linear_some(&engine->head, &found->logits[0][0], BEST_COLUMNS, task->rows, task->n, p,
-                       last);
+        tt_linear_some(&engine->head, &found->logits[0][0], TT_HEAD_BEST_COLUMNS, task->rows,
+                       task->n, p, last);
         for (int64_t i = 0; i < task->n; i++) {
             const int64_t best = ttk.argmax_f32(found->logits[i], n);
             if (best >= 0) {

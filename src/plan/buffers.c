@@ -201,7 +201,9 @@ static uint64_t trunk_bytes(const tt_arch *arch, const tt_layout *layout, const 
         return bytes;
     }
     add_bytes(&bytes, 1, tt_rows_bytes(layout->act, TT_HEAD_ROWS, arch->H));
-    add_floats(&bytes, TT_PLAN_THREADS, 2 * arch->V + 1024); /* ids; what is found of each row */
+    add_floats(&bytes, TT_PLAN_THREADS, 2 * arch->V); /* ids */
+    enum { FOUND_FLOATS = TT_HEAD_BEST_COLUMNS + 2 }; /* of a row: logits, the best of them */
+    add_floats(&bytes, TT_PLAN_THREADS, FOUND_FLOATS * TT_HEAD_ROWS);
     enum { PAGE_TABLE_BYTES = sizeof(void *) + sizeof(int32_t) };
     add_floats(&bytes, layout->max_batch_group, layout->context);
     add_bytes(&bytes, layout->max_batch_group * (layout->context / TTI_PLAN_PAGE_TOKENS + 1),

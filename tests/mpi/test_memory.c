@@ -60,12 +60,11 @@ static uint64_t exchange_bytes(const harness *h, const int *node)
 
 /* The exchange is planned from above and by far, so it is compared alone: what is left out elsewhere
  * must not find room in it. Work space is that of TT_PLAN_THREADS threads, which the engine has
- * here. It may be short of what is held by what rounding to lines and pages takes, and of threads
- * that look for the likeliest token by UNPLANNED bytes each (trunk_bytes counts 4 KiB of 16.25):
- * a process's guessed bytes cover both. */
+ * here. It may be short of what is held by what rounding to lines and pages takes: a process's
+ * guessed bytes cover that. */
 static void compare(const harness *h, const int *node, const char *what, const held *before)
 {
-    enum { UNPLANNED = 12544, ROUNDED = 12 << 10, ROUNDED_PART = 256, MOST_ABOVE = 512 << 10 };
+    enum { ROUNDED = 12 << 10, ROUNDED_PART = 256, MOST_ABOVE = 512 << 10 };
     enum { EXCHANGE_TIMES = 3, EXCHANGE_ABOVE = 4 << 20 };
     tt_rank_memory plan;
     MUST(tt_plan_memory(h->model, h->layout, h->rank, &plan));
@@ -75,8 +74,7 @@ static void compare(const harness *h, const int *node, const char *what, const h
     const double work = (double)(now.buffers - before->buffers) +
                         (double)(now.windows - before->windows) - kept - exchange;
     const double planned = (double)plan.work_bytes - (double)TT_PLAN_PROCESS_BYTES;
-    double below = ROUNDED + work / ROUNDED_PART;
-    below += h->layout->role[h->rank].dp_id >= 0 ? (double)TT_PLAN_THREADS * UNPLANNED : 0.0;
+    const double below = ROUNDED + work / ROUNDED_PART;
     EXPECT(work <= planned + below, "rank %d, %s: %.0f bytes of work space are held, %.0f planned",
            h->rank, what, work, planned);
     EXPECT(planned <= work + MOST_ABOVE,

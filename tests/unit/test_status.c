@@ -43,8 +43,8 @@ static void failure_keeps_cause_and_adds_callers(void **state)
 static void message_may_quote_the_message_before(void **state)
 {
     (void)state;
-    TT_FAIL(TT_ERR_IO, "first");
-    TT_FAIL(TT_ERR_FILE, "second, after: %s", tt_status_message());
+    (void)TT_FAIL(TT_ERR_IO, "first");
+    (void)TT_FAIL(TT_ERR_FILE, "second, after: %s", tt_status_message());
     assert_string_equal(tt_status_message(), "second, after: first");
     tt_status_adopt(TT_ERR_PEER, tt_status_message());
     assert_string_equal(tt_status_message(), "second, after: first");
@@ -57,7 +57,7 @@ static void long_messages_and_traces_are_cut(void **state)
     char text[3 * TT_STATUS_MESSAGE_BYTES];
     memset(text, 'x', sizeof(text) - 1);
     text[sizeof(text) - 1] = 0;
-    TT_FAIL(TT_ERR_ARG, "%s", text);
+    (void)TT_FAIL(TT_ERR_ARG, "%s", text);
     assert_int_equal(strlen(tt_status_message()), TT_STATUS_MESSAGE_BYTES - 1);
     for (int i = 0; i < 1000; i++) {
         tt_status_trace(TT_ERR_ARG, "a/long/path/file.c", i, "function");
@@ -68,7 +68,7 @@ static void long_messages_and_traces_are_cut(void **state)
 static void *fail_elsewhere(void *arg)
 {
     (void)arg;
-    TT_FAIL(TT_ERR_IO, "elsewhere");
+    (void)TT_FAIL(TT_ERR_IO, "elsewhere");
     return NULL;
 }
 
@@ -76,7 +76,7 @@ static void messages_are_per_thread(void **state)
 {
     (void)state;
     pthread_t thread;
-    TT_FAIL(TT_ERR_ARG, "mine");
+    (void)TT_FAIL(TT_ERR_ARG, "mine");
     assert_int_equal(pthread_create(&thread, NULL, fail_elsewhere, NULL), 0);
     pthread_join(thread, NULL);
     assert_string_equal(tt_status_message(), "mine");
