@@ -40,6 +40,11 @@ typedef struct buffer {
 buffer buffer_new(size_t n, size_t element_bytes);
 buffer buffer_copy(const buffer *from);
 void buffer_free(buffer *b);
+void buffers_free(buffer *const *list); /* up to NULL */
+#define BUFFERS_FREE(...) buffers_free((buffer *[]){__VA_ARGS__, NULL})
+buffer filled(rng *r, size_t n, values kind); /* floats */
+/* Elements of rows with ld between their starts, the last without its gap. */
+size_t strided(int64_t rows, int64_t ld, int64_t cols);
 float *buffer_f32(const buffer *b);
 ttk_bf16 *buffer_u16(const buffer *b);
 uint32_t poison_f32(void); /* the bits of a poisoned f32 cell */
@@ -51,6 +56,7 @@ bool same_f32(const buffer *got, const buffer *want, const char *what);
 bool same_u16(const buffer *got, const buffer *want, const char *what); /* bf16 */
 /* Cells of y[rows][ld] beyond cols are still poisoned. */
 bool gaps_kept(const buffer *y, int64_t rows, int64_t ld, int64_t cols, const char *what);
+#define HALF_ULP 0x1p-24           /* of a float near 1: the most that rounding adds, relatively */
 bool same_value(float a, float b); /* equal bits, or both NaN */
 /* |got - want| <= bound, both NaN, or the same infinity; for ref against double precision. */
 bool close_to(float got, double want, double bound, const char *what, int64_t i);

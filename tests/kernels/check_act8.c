@@ -46,8 +46,7 @@ bool check_act8(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
     const values kind = (values)rng_below(r, VALUES_COUNT);
     const int64_t M = rng_below(r, 6), K = rng_size(r, MAX_DEPTH), ldx = K + rng_below(r, 3);
     const size_t stride = ttk_act8_bytes(K) + 4 * (size_t)rng_below(r, 3);
-    buffer x = buffer_new(strided(M, ldx, K), sizeof(float));
-    rng_fill(r, buffer_f32(&x), (int64_t)(x.bytes / sizeof(float)), kind);
+    buffer x = filled(r, strided(M, ldx, K), kind);
     buffer got = rows8_new(M, stride, K), want = rows8_new(M, stride, K);
     run(got.data, stride, buffer_f32(&x), ldx, M, K);
     run_ref(want.data, stride, buffer_f32(&x), ldx, M, K);
@@ -56,9 +55,7 @@ bool check_act8(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
         ok = rounding_is_right((const unsigned char *)got.data + (size_t)m * stride,
                                buffer_f32(&x) + m * ldx, K);
     }
-    buffer_free(&x);
-    buffer_free(&got);
-    buffer_free(&want);
+    BUFFERS_FREE(&x, &got, &want);
     return ok;
 }
 
@@ -167,8 +164,7 @@ static bool splits_agree(const act8_case *c, ttk_gemm_act8_fn *run, const buffer
     }
     bool ok = same_f32(&split, want, "gemm_act8 split over N") &&
               same_f32(&single, want, "gemm_act8 row by row");
-    buffer_free(&split);
-    buffer_free(&single);
+    BUFFERS_FREE(&split, &single);
     return ok;
 }
 
@@ -188,9 +184,6 @@ bool check_gemm_act8(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
     }
     ok = ok && splits_agree(&c, run, &want, r);
     rows_free(&c.w);
-    buffer_free(&c.x);
-    buffer_free(&c.packed);
-    buffer_free(&got);
-    buffer_free(&want);
+    BUFFERS_FREE(&c.x, &c.packed, &got, &want);
     return ok;
 }

@@ -172,8 +172,7 @@ static bool run_attend(ttk_any_fn *fn, ttk_attend_args args)
     /* Only what lies in front of the work buffer is compared. */
     memcpy(untouched.data, work.data, work.bytes);
     ok = ok && same_f32(&work, &untouched, "attend work");
-    buffer_free(&work);
-    buffer_free(&untouched);
+    BUFFERS_FREE(&work, &untouched);
     return ok;
 }
 
@@ -380,11 +379,7 @@ bool check_attend(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
          (same_f32(&out[PARTS], &want, "attend by parts") || fault("%s", what));
     ok = ok && run_alone(fn, &args, &out[ALONE]) &&
          same_f32(&out[ALONE], &want, "attend row by row, head by head");
-    buffer_free(&c.store);
-    buffer_free(&moved.store);
-    buffer_free(&q);
-    buffer_free(&sink);
-    buffer_free(&want);
+    BUFFERS_FREE(&c.store, &moved.store, &q, &sink, &want);
     for (int i = 0; i < N_OUTS; i++) {
         buffer_free(&out[i]);
     }
@@ -430,10 +425,6 @@ bool check_attend_merge(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
     args.state = buffer_f32(&got_state);
     ((ttk_attend_merge_fn *)fn)(&args);
     ok = ok && same_f32(&got, &want, what) && same_f32(&got_state, &want_state, what);
-    buffer_free(&parts);
-    buffer_free(&want);
-    buffer_free(&want_state);
-    buffer_free(&got);
-    buffer_free(&got_state);
+    BUFFERS_FREE(&parts, &want, &want_state, &got, &got_state);
     return ok;
 }

@@ -50,9 +50,7 @@ bool check_topk_f32(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
         ok = (ok && n_before == i) ||
              fault("topk n %lld k %lld: place %lld", (long long)n, (long long)k, (long long)i);
     }
-    buffer_free(&c);
-    buffer_free(&idx);
-    buffer_free(&kept);
+    BUFFERS_FREE(&c, &idx, &kept);
     return ok;
 }
 

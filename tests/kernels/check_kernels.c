@@ -165,6 +165,25 @@ void buffer_free(buffer *b)
     b->data = NULL;
 }
 
+void buffers_free(buffer *const *list)
+{
+    for (; *list; list++) {
+        buffer_free(*list);
+    }
+}
+
+buffer filled(rng *r, size_t n, values kind)
+{
+    buffer b = buffer_new(n, sizeof(float));
+    rng_fill(r, buffer_f32(&b), (int64_t)n, kind);
+    return b;
+}
+
+size_t strided(int64_t rows, int64_t ld, int64_t cols)
+{
+    return rows > 0 ? (size_t)((rows - 1) * ld + cols) : 0;
+}
+
 float *buffer_f32(const buffer *b)
 {
     return b->data;

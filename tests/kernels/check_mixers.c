@@ -6,19 +6,6 @@
 #include <string.h>
 
 enum { MAX_T = 6, MAX_WIDTH = 700, MAX_TAPS = 6, MAX_DK = 150 };
-static const double HALF_ULP = 0x1p-24;
-
-static size_t strided(int64_t rows, int64_t ld, int64_t cols)
-{
-    return rows > 0 ? (size_t)((rows - 1) * ld + cols) : 0;
-}
-
-static buffer filled(rng *r, size_t n, values kind)
-{
-    buffer b = buffer_new(n, sizeof(float));
-    rng_fill(r, buffer_f32(&b), (int64_t)n, kind);
-    return b;
-}
 
 /* ---- layer norm ---- */
 
@@ -79,11 +66,7 @@ bool check_layernorm_f32(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
         ok = layernorm_is_right(buffer_f32(&got) + t * ldy, buffer_f32(&x) + t * ldx,
                                 buffer_f32(&g), bias, H, (double)eps, what);
     }
-    buffer_free(&x);
-    buffer_free(&g);
-    buffer_free(&b);
-    buffer_free(&got);
-    buffer_free(&want);
+    BUFFERS_FREE(&x, &g, &b, &got, &want);
     return ok;
 }
 
@@ -123,9 +106,7 @@ bool check_conv_silu_f32(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
     for (int64_t j = 0; j < n_taps; j++) {
         buffer_free(&x[j]);
     }
-    buffer_free(&w);
-    buffer_free(&got);
-    buffer_free(&want);
+    BUFFERS_FREE(&w, &got, &want);
     return ok;
 }
 
@@ -262,8 +243,7 @@ static bool delta_may_be_cut(ttk_any_fn *fn, const delta_case *c, const buffer *
     ((ttk_delta_fn *)fn)(&second);
     bool ok = same_f32(&cut_state, state, "delta state of a cut run") &&
               same_f32(&cut_out, out, "delta output of a cut run");
-    buffer_free(&cut_state);
-    buffer_free(&cut_out);
+    BUFFERS_FREE(&cut_state, &cut_out);
     return ok;
 }
 
@@ -285,10 +265,7 @@ bool check_delta(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
         ok = delta_column_is_right(&c, &got_state, &got, j, what);
     }
     ok = ok && softplus_is_right(r);
-    buffer *all[] = {&c.q,   &c.k,       &c.v,        &c.decay, &c.beta, &c.state,
-                     &c.out, &got_state, &want_state, &got,     &want};
-    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
-        buffer_free(all[i]);
-    }
+    BUFFERS_FREE(&c.q, &c.k, &c.v, &c.decay, &c.beta, &c.state, &c.out, &got_state, &want_state,
+                 &got, &want);
     return ok;
 }

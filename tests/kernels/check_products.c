@@ -7,26 +7,29 @@
 enum { MAX_ROWS = 120, MAX_COLUMNS = 150, MAX_DEPTH = 700, CHECKED_DEPTH = 64 };
 
 /* ---- pack ---- */
+/* Of a sign, exponent and mantissa of so many bits. */
+static double value_of_bits(uint16_t bits, int exponent_bits, int mantissa_bits)
+{
+    int exponent = (bits >> mantissa_bits) & ((1 << exponent_bits) - 1);
+    int one = 1 << mantissa_bits;
+    int mantissa = bits & (one - 1);
+    int bias = (1 << (exponent_bits - 1)) - 1;
+    double sign = bits & 0x8000 ? -1.0 : 1.0;
+    if (exponent == 2 * bias + 1) {
+        return mantissa != 0 ? (double)NAN : sign * (double)INFINITY;
+    }
+    return sign * (exponent == 0 ? ldexp(mantissa, 1 - bias - mantissa_bits)
+                                 : ldexp(mantissa + one, exponent - bias - mantissa_bits));
+}
+
 static double value_of_f16(uint16_t h)
 {
-    int exponent = (h >> 10) & 0x1f;
-    double mantissa = h & 0x3ff;
-    double sign = h & 0x8000 ? -1.0 : 1.0;
-    if (exponent == 31) {
-        return mantissa != 0.0 ? (double)NAN : sign * (double)INFINITY;
-    }
-    return sign * (exponent == 0 ? ldexp(mantissa, -24) : ldexp(mantissa + 1024.0, exponent - 25));
+    return value_of_bits(h, 5, 10);
 }
 
 static double value_of_bf16(ttk_bf16 b)
 {
-    int exponent = (b >> 7) & 0xff;
-    double mantissa = b & 0x7f;
-    double sign = b & 0x8000 ? -1.0 : 1.0;
-    if (exponent == 255) {
-        return mantissa != 0.0 ? (double)NAN : sign * (double)INFINITY;
-    }
-    return sign * (exponent == 0 ? ldexp(mantissa, -133) : ldexp(mantissa + 128.0, exponent - 134));
+    return value_of_bits(b, 8, 7);
 }
 
 /* got is the bf16 nearest to x, and the even one of two that are equally near. */
@@ -116,9 +119,7 @@ bool check_pack(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
                   value);
         }
     }
-    buffer_free(&src);
-    buffer_free(&got);
-    buffer_free(&want);
+    BUFFERS_FREE(&src, &got, &want);
     return ok;
 }
 
@@ -152,11 +153,6 @@ static double weight_at(const buffer *w, ttk_dtype type, int64_t n, int64_t k, i
     return type == TTK_F32 ? (double)buffer_f32(w)[at] : value_of_bf16(buffer_u16(w)[at]);
 }
 
-static size_t strided(int64_t rows, int64_t ld, int64_t cols)
-{
-    return rows > 0 ? (size_t)((rows - 1) * ld + cols) : 0;
-}
-
 /* y against sums in double: the error of a chain of K roundings is at most K half-units of the sum
  * of magnitudes. */
 static bool product_is_right(const float *y, int64_t ldy, const float *x, int64_t ldx,
@@ -188,8 +184,7 @@ static bool check_product(product run, product ref, rng *r)
     values kind = (values)rng_below(r, VALUES_COUNT);
     int64_t ldx = K + rng_below(r, 3);
     int64_t ldy = N + rng_below(r, 3);
-    buffer x = buffer_new(strided(M, ldx, K), sizeof(float));
-    rng_fill(r, buffer_f32(&x), (int64_t)(x.bytes / sizeof(float)), kind);
+    buffer x = filled(r, strided(M, ldx, K), kind);
     size_t n_weights =
         ttk_packed_bytes(&(ttk_format){.code = run.type}, N, K) / ttk_dtype_bytes(run.type);
     buffer w = buffer_new(n_weights, ttk_dtype_bytes(run.type));
@@ -226,12 +221,7 @@ static bool check_product(product run, product ref, rng *r)
     }
     ok = ok && same_f32(&split, &want, "gemm split over N") &&
          same_f32(&single, &want, "gemm row by row");
-    buffer_free(&x);
-    buffer_free(&w);
-    buffer_free(&got);
-    buffer_free(&want);
-    buffer_free(&split);
-    buffer_free(&single);
+    BUFFERS_FREE(&x, &w, &got, &want, &split, &single);
     return ok;
 }
 

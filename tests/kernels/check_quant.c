@@ -39,8 +39,7 @@ static bool packs_and_unpacks(ttk_pack_quant_fn *pack, ttk_pack_quant_fn *pack_r
     }
     rows_free(&w);
     rows_free(&got);
-    buffer_free(&packed);
-    buffer_free(&want);
+    BUFFERS_FREE(&packed, &want);
     return ok;
 }
 
@@ -216,8 +215,7 @@ static bool splits_agree(const quant_case *c, ttk_gemm_quant_fn *run, const buff
     }
     bool ok = same_f32(&split, want, "gemm_quant split over N") &&
               same_f32(&single, want, "gemm_quant row by row");
-    buffer_free(&split);
-    buffer_free(&single);
+    BUFFERS_FREE(&split, &single);
     return ok;
 }
 
@@ -262,9 +260,6 @@ bool check_gemm_quant(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
     }
     ok = ok && splits_agree(&c, run, &want, r);
     rows_free(&c.w);
-    buffer_free(&c.x);
-    buffer_free(&c.packed);
-    buffer_free(&got);
-    buffer_free(&want);
+    BUFFERS_FREE(&c.x, &c.packed, &got, &want);
     return ok;
 }

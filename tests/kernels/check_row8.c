@@ -1,7 +1,7 @@
 /* check_row8.c - checkers of rows as bytes. */
 #include <math.h>
 #include <string.h>
-#include "check.h"
+#include "quant_cases.h"
 
 enum { MAX_LENGTH = 600 };
 
@@ -10,16 +10,10 @@ static ttk_row8_form random_form(rng *r)
     return rng_below(r, 2) ? TTK_ROW8_FP8 : TTK_ROW8_INT8;
 }
 
-static bool same_bytes(const buffer *got, const buffer *want, const char *what)
-{
-    return memcmp(got->data, want->data, got->bytes) == 0 || fault("%s: bytes differ", what);
-}
-
 /* x[n] of a random kind, sometimes with a block of zeros. */
 static buffer random_row(rng *r, int64_t n)
 {
-    buffer x = buffer_new((size_t)n, sizeof(float));
-    rng_fill(r, buffer_f32(&x), n, (values)rng_below(r, VALUES_COUNT));
+    buffer x = filled(r, (size_t)n, (values)rng_below(r, VALUES_COUNT));
     for (int64_t i = 0; i < n && i < TTK_ACT_GROUP && rng_below(r, 4) == 0; i++) {
         buffer_f32(&x)[i] = i % 2 ? 0.0f : -0.0f;
     }
@@ -77,9 +71,7 @@ bool check_row8(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
         ok = block_is_right(form, buffer_f32(&x) + at, back + at,
                             n - at < TTK_ACT_GROUP ? n - at : TTK_ACT_GROUP);
     }
-    buffer_free(&x);
-    buffer_free(&got);
-    buffer_free(&want);
+    BUFFERS_FREE(&x, &got, &want);
     return ok;
 }
 
@@ -109,9 +101,7 @@ bool check_row8_f32(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
     run(form, buffer_f32(&got) + from, (const unsigned char *)row.data + ttk_row8_bytes(form, from),
         n - from);
     ok = ok && same_f32(&got, &want, "row8_f32 in two parts");
-    buffer_free(&row);
-    buffer_free(&got);
-    buffer_free(&want);
+    BUFFERS_FREE(&row, &got, &want);
     return ok;
 }
 
@@ -126,9 +116,6 @@ bool check_row8_act8(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
     run(got.data, row.data, n);
     ttk.act8(want.data, ttk_act8_bytes(n), buffer_f32(&x), n, 1, n);
     bool ok = same_f32(&got, &want, "row8_act8");
-    buffer_free(&x);
-    buffer_free(&row);
-    buffer_free(&got);
-    buffer_free(&want);
+    BUFFERS_FREE(&x, &row, &got, &want);
     return ok;
 }

@@ -6,19 +6,6 @@
 #include <string.h>
 
 enum { MAX_T = 6, MAX_WIDTH = 700, MAX_LENGTH = 3000, MAX_HEADS = 5, MAX_HEAD = 200 };
-static const double HALF_ULP = 0x1p-24;
-
-static size_t strided(int64_t rows, int64_t ld, int64_t cols)
-{
-    return rows > 0 ? (size_t)((rows - 1) * ld + cols) : 0;
-}
-
-static buffer filled(rng *r, size_t n, values kind)
-{
-    buffer b = buffer_new(n, sizeof(float));
-    rng_fill(r, buffer_f32(&b), (int64_t)n, kind);
-    return b;
-}
 
 bool check_rmsnorm_f32(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
 {
@@ -66,10 +53,7 @@ bool check_rmsnorm_f32(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
             }
         }
     }
-    buffer_free(&x);
-    buffer_free(&g);
-    buffer_free(&got);
-    buffer_free(&want);
+    BUFFERS_FREE(&x, &g, &got, &want);
     return ok;
 }
 
@@ -110,11 +94,7 @@ bool check_rope_f32(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
                  close_to(now[at_b], b * cos_i + a * sin_i, bound, what, at_b);
         }
     }
-    buffer_free(&x);
-    buffer_free(&c);
-    buffer_free(&s);
-    buffer_free(&got);
-    buffer_free(&want);
+    BUFFERS_FREE(&x, &c, &s, &got, &want);
     return ok;
 }
 
@@ -176,10 +156,7 @@ bool check_silu_mul_f32(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
         /* exp 2 ulp, then four roundings */
         ok = close_to(buffer_f32(&got)[i], y, fabs(y) * HALF_ULP * 10.0, what, i);
     }
-    buffer_free(&gate);
-    buffer_free(&up);
-    buffer_free(&got);
-    buffer_free(&want);
+    BUFFERS_FREE(&gate, &up, &got, &want);
     return ok;
 }
 
@@ -222,10 +199,7 @@ bool check_clamped_mul_f32(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
         double bound = fabs(y) * HALF_ULP * (12.0 + fabs(a)) + fabs(g * (u + 1.0)) * exp(-88.7);
         ok = close_to(buffer_f32(&got)[i], y, bound, what, i);
     }
-    buffer_free(&gate);
-    buffer_free(&up);
-    buffer_free(&got);
-    buffer_free(&want);
+    BUFFERS_FREE(&gate, &up, &got, &want);
     return ok;
 }
 
@@ -250,9 +224,7 @@ bool check_sigmoid_f32(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
         ok = close_to(buffer_f32(&got)[i], y, bound, "sigmoid", i);
     }
     ok = ok && exp_is_right(r);
-    buffer_free(&z);
-    buffer_free(&got);
-    buffer_free(&want);
+    BUFFERS_FREE(&z, &got, &want);
     return ok;
 }
 
@@ -301,9 +273,7 @@ bool check_softmax_f32(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
             ok = close_to(y, p, p * relative + exp(-87.3), "softmax", i);
         }
     }
-    buffer_free(&z);
-    buffer_free(&got);
-    buffer_free(&want);
+    BUFFERS_FREE(&z, &got, &want);
     return ok;
 }
 
@@ -325,10 +295,7 @@ bool check_add_f32(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
         float sum = (float)((double)buffer_f32(&x)[i] + (double)buffer_f32(&y)[i]);
         ok = same_value(buffer_f32(&got)[i], sum) || fault("add: element %lld", (long long)i);
     }
-    buffer_free(&x);
-    buffer_free(&y);
-    buffer_free(&got);
-    buffer_free(&want);
+    BUFFERS_FREE(&x, &y, &got, &want);
     return ok;
 }
 
@@ -348,10 +315,7 @@ bool check_axpy_f32(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
         double sum = (double)w * (double)buffer_f32(&x)[i] + (double)buffer_f32(&y)[i];
         ok = close_to(buffer_f32(&got)[i], sum, fabs(sum) * HALF_ULP + 0x1p-149, "axpy", i);
     }
-    buffer_free(&x);
-    buffer_free(&y);
-    buffer_free(&got);
-    buffer_free(&want);
+    BUFFERS_FREE(&x, &y, &got, &want);
     return ok;
 }
 
@@ -383,9 +347,7 @@ bool check_f32_to_bf16(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
         bool is_right = value != value ? (y & 0x7fc0u) == 0x7fc0u : y == rounded_bf16(value);
         ok = is_right || fault("f32_to_bf16: %a gives %04x", (double)value, y);
     }
-    buffer_free(&x);
-    buffer_free(&got);
-    buffer_free(&want);
+    BUFFERS_FREE(&x, &got, &want);
     return ok;
 }
 
@@ -407,8 +369,6 @@ bool check_bf16_to_f32(ttk_any_fn *fn, ttk_any_fn *ref, rng *r)
         ok = u == (uint32_t)buffer_u16(&x)[i] << 16 ||
              fault("bf16_to_f32: %04x gives %08x", buffer_u16(&x)[i], u);
     }
-    buffer_free(&x);
-    buffer_free(&got);
-    buffer_free(&want);
+    BUFFERS_FREE(&x, &got, &want);
     return ok;
 }

@@ -23,10 +23,5 @@ bool same_bytes(const buffer *a, const buffer *b, const char *what);
 /* Names a case in what[WHAT_BYTES]. */
 void describe(char *what, size_t bytes, const char *op, const ttk_format *f, int64_t M, int64_t N,
               int64_t K);
-/* Elements of n_rows rows, the last without its gap. */
-static inline size_t strided(int64_t n_rows, int64_t ld, int64_t cols)
-{
-    return n_rows > 0 ? (size_t)((n_rows - 1) * ld + cols) : 0;
-}
 
 #endif
