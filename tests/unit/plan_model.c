@@ -1,6 +1,11 @@
 /* plan_model.c - answers of a model that exists only as numbers. */
 #include "plan_model.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <string.h>
+#include <cmocka.h>
 #include "tutti/load.h"
 
 static void finish(tt_model *model, int64_t n_dense)
@@ -174,4 +179,13 @@ tt_tensor tt_model_tensor(const tt_model *model, tt_role role, int64_t layer, in
     tt_tensor tensor = {.name = is_present(model, role, layer) ? "tensor" : NULL,
                         .format = model->format};
     return tensor;
+}
+
+tt_layout *plan_layout(const tt_arch *arch, const tt_layout_params *params)
+{
+    tt_layout *layout = NULL;
+    if (tt_layout_create(arch, params, &layout) != TT_OK) {
+        fail_msg("%s", tt_status_message());
+    }
+    return layout;
 }

@@ -1,9 +1,9 @@
 /* plan_model.h - models for tests of the plan room: an architecture and tensor types, no files.
- * They stand in
- * for src/model, so that sizes of any model can be planned without its checkpoint. */
+ * They stand in for src/model, so that sizes of any model can be planned without its checkpoint. */
 #ifndef TESTS_PLAN_MODEL_H
 #define TESTS_PLAN_MODEL_H
 #include "tutti/model.h"
+#include "tutti/plan.h"
 
 enum { PLAN_MODEL_MAX_LAYERS = 128 };
 
@@ -21,5 +21,7 @@ void plan_model_small(tt_model *model);
 void plan_model_small_latent(tt_model *model);
 /* The published sizes of a 671 B latent-attention model: 61 layers (3 dense), 256 experts; bf16. */
 void plan_model_large(tt_model *model);
+/* The layout, or a failed test. */
+tt_layout *plan_layout(const tt_arch *arch, const tt_layout_params *params);
 
 #endif

@@ -11,15 +11,6 @@
 
 enum { MAX_RANKS = 64 };
 
-static tt_layout *create(const tt_arch *arch, const tt_layout_params *params)
-{
-    tt_layout *layout = NULL;
-    if (tt_layout_create(arch, params, &layout) != TT_OK) {
-        fail_msg("%s", tt_status_message());
-    }
-    return layout;
-}
-
 static void expect_refused(const tt_arch *arch, const tt_layout_params *params, const char *words)
 {
     tt_layout *layout = NULL;
@@ -224,7 +215,7 @@ static void every_part_is_given_once_in_random_layouts(void **state)
         n_made++;
         assert_true(fits);
         check_layout(&arch, layout, &params);
-        tt_layout *again = create(&arch, &params);
+        tt_layout *again = plan_layout(&arch, &params);
         assert_true(tt_layout_hash(layout) == tt_layout_hash(again));
         again->role[params.n_ranks - 1].head_end++;
         assert_false(tt_layout_hash(layout) == tt_layout_hash(again));
@@ -266,7 +257,7 @@ static void a_round_robin_mapping_keeps_groups_on_nodes(void **state)
     tt_arch arch = small_arch();
     const int node[] = {0, 1, 0, 1, 0, 1, 0, 1};
     tt_layout_params params = {.n_ranks = 8, .node_of_rank = node, .dp = 2, .tp = 4, .etp = 2};
-    tt_layout *layout = create(&arch, &params);
+    tt_layout *layout = plan_layout(&arch, &params);
     check_layout(&arch, layout, &params);
     const int expected[] = {0, 2, 4, 6, 1, 3, 5, 7};
     assert_ranks(layout->attention_rank, expected, 8);
@@ -280,13 +271,13 @@ static void fewer_attention_ranks_take_nodes_in_order(void **state)
     tt_arch arch = small_arch();
     const int node[] = {1, 0, 1, 0, 1, 0};
     tt_layout_params params = {.n_ranks = 6, .node_of_rank = node, .dp = 1, .tp = 2, .ep = 6};
-    tt_layout *layout = create(&arch, &params);
+    tt_layout *layout = plan_layout(&arch, &params);
     const int expected[] = {1, 3};
     assert_ranks(layout->attention_rank, expected, 2);
     tt_layout_destroy(&layout);
     /* Three ranks of each node: two groups of two lie within nodes, a third one must span. */
     params.dp = 3;
-    layout = create(&arch, &params);
+    layout = plan_layout(&arch, &params);
     check_layout(&arch, layout, &params);
     const int spanning[] = {1, 3, 0, 2, 5, 4};
     assert_ranks(layout->attention_rank, spanning, 6);
@@ -296,7 +287,7 @@ static void fewer_attention_ranks_take_nodes_in_order(void **state)
     params.dp = 6;
     params.tp = 1;
     params.ep = 4;
-    layout = create(&arch, &params);
+    layout = plan_layout(&arch, &params);
     const int experts[] = {1, 3, 5, 0};
     assert_int_equal(layout->n_groups, 4);
     assert_ranks(layout->expert_rank, experts, 4);
@@ -308,7 +299,7 @@ static void choose(const tt_arch *arch, int n_ranks, const int *node, int64_t ma
                    int tp)
 {
     tt_layout_params params = {.n_ranks = n_ranks, .node_of_rank = node, .max_batch = max_batch};
-    tt_layout *layout = create(arch, &params);
+    tt_layout *layout = plan_layout(arch, &params);
     assert_int_equal(layout->dp, dp);
     assert_int_equal(layout->tp, tp);
     check_layout(arch, layout, &params);
@@ -342,12 +333,12 @@ static void without_flags_the_cost_model_decides(void **state)
     choose(&narrow, 8, two_nodes, 64, 8, 1);
     tt_arch arch = small_arch();
     tt_layout_params params = {.n_ranks = 8, .node_of_rank = uneven, .dp = 2};
-    tt_layout *layout = create(&arch, &params);
+    tt_layout *layout = plan_layout(&arch, &params);
     assert_int_equal(layout->tp, 3); /* 1 of 3 and 1 of 5; with 4 the first node has none */
     tt_layout_destroy(&layout);
     params.dp = 0;
     params.tp = 2;
-    layout = create(&arch, &params);
+    layout = plan_layout(&arch, &params);
     assert_int_equal(layout->dp, 3);
     tt_layout_destroy(&layout);
 }
@@ -358,7 +349,7 @@ static void defaults_are_filled_and_named(void **state)
     tt_arch arch = small_arch();
     arch.context = 100000;
     tt_layout_params params = {.n_ranks = 2};
-    tt_layout *layout = create(&arch, &params);
+    tt_layout *layout = plan_layout(&arch, &params);
     assert_int_equal(layout->max_batch, 8);
     assert_int_equal(layout->max_batch_group, 4);
     assert_int_equal(layout->prefill_chunk, 512);
@@ -369,7 +360,7 @@ static void defaults_are_filled_and_named(void **state)
     assert_non_null(strstr(layout->why, "context 4096 by default (model: 100000)"));
     tt_layout_destroy(&layout);
     arch.context = 1000;
-    layout = create(&arch, &params);
+    layout = plan_layout(&arch, &params);
     assert_int_equal(layout->context, 1000);
     assert_int_equal(layout->kv_pages,
                      4 * 63); /* each sequence has pages of its own: 1000 / 16 rounded up */
@@ -386,7 +377,7 @@ static void uneven_heads_take_the_kv_heads_they_need(void **state)
     tt_arch arch = small_arch();
     arch.Nq = 6;
     tt_layout_params params = {.n_ranks = 4, .tp = 4};
-    tt_layout *layout = create(&arch, &params);
+    tt_layout *layout = plan_layout(&arch, &params);
     const int64_t expected[4][4] = {{0, 2, 0, 1}, {2, 4, 0, 2}, {4, 5, 1, 2}, {5, 6, 1, 2}};
     for (int rank = 0; rank < 4; rank++) {
         assert_int_equal(layout->role[rank].head_begin, expected[rank][0]);
@@ -396,7 +387,7 @@ static void uneven_heads_take_the_kv_heads_they_need(void **state)
     }
     tt_layout_destroy(&layout);
     arch.attention = TT_ATTENTION_MLA; /* the latent is shared by all heads */
-    layout = create(&arch, &params);
+    layout = plan_layout(&arch, &params);
     for (int rank = 0; rank < 4; rank++) {
         assert_int_equal(layout->role[rank].kv_begin, 0);
         assert_int_equal(layout->role[rank].kv_end, 1);
@@ -414,7 +405,7 @@ static void impossible_counts_are_refused_with_the_allowed_ones(void **state)
     expect_refused(&arch, &params, "tp 8 is above the model's 4 heads (allowed: 1 to 4)");
     params =
         (tt_layout_params){.n_ranks = 3, .tp = 3}; /* 3 of a power-of-two model is allowed here */
-    tt_layout *layout = create(&arch, &params);
+    tt_layout *layout = plan_layout(&arch, &params);
     check_layout(&arch, layout, &params);
     tt_layout_destroy(&layout);
     params = (tt_layout_params){.n_ranks = 4, .etp = 3};
@@ -448,7 +439,7 @@ static void a_model_without_experts_needs_no_expert_ranks(void **state)
     tt_arch arch = small_arch();
     arch.E = 0;
     tt_layout_params params = {.n_ranks = 4};
-    tt_layout *layout = create(&arch, &params);
+    tt_layout *layout = plan_layout(&arch, &params);
     check_layout(&arch, layout, &params);
     assert_int_equal(layout->n_groups, 0);
     tt_layout_destroy(&layout);
@@ -474,7 +465,7 @@ static void split_gives_each_rank_its_role(void **state)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         tt_layout_params params = {
             .n_ranks = cases[i].n_ranks, .split = cases[i].split, .max_batch = 100};
-        tt_layout *layout = create(&arch, &params);
+        tt_layout *layout = plan_layout(&arch, &params);
         check_layout(&arch, layout, &params);
         assert_int_equal(layout->dp * layout->tp, cases[i].n_attention);
         assert_int_equal(layout->n_groups, cases[i].n_experts);
@@ -486,7 +477,7 @@ static void split_gives_each_rank_its_role(void **state)
                                .split = "attention:0-3,experts:4-7",
                                .tp = 2,
                                .etp = 2};
-    tt_layout *layout = create(&arch, &params);
+    tt_layout *layout = plan_layout(&arch, &params);
     check_layout(&arch, layout, &params);
     const int attention[] = {0, 2, 1, 3};
     const int experts[] = {4, 6, 5, 7};
@@ -536,7 +527,7 @@ static void kv_memory_sets_the_pool_or_is_refused(void **state)
     (void)state;
     tt_arch arch = small_arch();
     tt_layout_params params = {.n_ranks = 1, .context = 100, .kv_memory_bytes = 7 * 8192};
-    tt_layout *layout = create(&arch, &params);
+    tt_layout *layout = plan_layout(&arch, &params);
     assert_int_equal(layout->kv_pages, 7);
     tt_layout_destroy(&layout);
     params.kv_memory_bytes = 7 * 8192 - 1;
@@ -546,7 +537,7 @@ static void kv_memory_sets_the_pool_or_is_refused(void **state)
     /* 6 heads on 3 TP ranks over 2 KV heads: the middle rank needs both, so it decides for all. */
     arch.Nq = 6;
     params = (tt_layout_params){.n_ranks = 3, .tp = 3, .context = 100, .kv_memory_bytes = 7 * 8192};
-    layout = create(&arch, &params);
+    layout = plan_layout(&arch, &params);
     assert_int_equal(layout->kv_pages, 7);
     tt_layout_destroy(&layout);
 }
@@ -565,7 +556,7 @@ static void parts_are_chosen_on_several_nodes_only(void **state)
         arch.E = cases[i].experts;
         tt_layout_params params = {
             .n_ranks = 2, .node_of_rank = cases[i].node, .overlap_rows = cases[i].asked};
-        tt_layout *layout = create(&arch, &params);
+        tt_layout *layout = plan_layout(&arch, &params);
         assert_int_equal(layout->overlap_rows, cases[i].want);
         tt_layout_destroy(&layout);
     }
@@ -596,7 +587,7 @@ static void the_hash_sees_every_setting(void **state)
     changed[11].combine = TT_COMBINE_REDUCED;
     changed[12].overlap_rows = 3;
     changed[13].exchange_chunk = 3;
-    tt_layout *layout = create(&arch, &base);
+    tt_layout *layout = plan_layout(&arch, &base);
     const int64_t rows = layout->max_rows_rank;
     const struct {
         int64_t chunk, n;
@@ -607,14 +598,14 @@ static void the_hash_sees_every_setting(void **state)
     }
     layout->exchange_chunk = 0;
     for (int i = 0; i < N_CHANGES; i++) {
-        tt_layout *other = create(&arch, &changed[i]);
+        tt_layout *other = plan_layout(&arch, &changed[i]);
         if (tt_layout_hash(layout) == tt_layout_hash(other)) {
             fail_msg("change %d is not seen", i);
         }
         tt_layout_destroy(&other);
     }
     tt_layout_params chosen = {.n_ranks = 4}; /* finds the same layout with other words */
-    tt_layout *same = create(&arch, &chosen);
+    tt_layout *same = plan_layout(&arch, &chosen);
     assert_string_not_equal(layout->why, same->why);
     assert_true(tt_layout_hash(layout) == tt_layout_hash(same));
     tt_layout_destroy(&same);

@@ -17,15 +17,6 @@ static uint64_t packed(uint64_t rows, uint64_t cols, uint64_t element_bytes)
     return (rows + 31) / 32 * 32 * cols * element_bytes;
 }
 
-static tt_layout *create(const tt_model *model, const tt_layout_params *params)
-{
-    tt_layout *layout = NULL;
-    if (tt_layout_create(&model->arch, params, &layout) != TT_OK) {
-        fail_msg("%s", tt_status_message());
-    }
-    return layout;
-}
-
 static tt_rank_memory memory_of(const tt_model *model, const tt_layout *layout, int rank)
 {
     tt_rank_memory m;
@@ -33,6 +24,12 @@ static tt_rank_memory memory_of(const tt_model *model, const tt_layout *layout, 
     assert_true(m.total_bytes ==
                 m.dense_bytes + m.expert_bytes + m.kv_bytes + m.exchange_bytes + m.work_bytes);
     return m;
+}
+
+/* What rank 1 has in dense weights beyond `plain`. */
+static int64_t dense_beyond(uint64_t plain, const tt_model *model, const tt_layout *layout)
+{
+    return (int64_t)(memory_of(model, layout, 1).dense_bytes - plain);
 }
 
 static void packed_bytes_follow_the_format(void **state)
@@ -63,7 +60,7 @@ static void one_rank_holds_the_sum_of_all_shapes(void **state)
     tt_model model;
     plan_model_small(&model);
     tt_layout_params params = {.n_ranks = 1, .context = 100, .max_batch = 3};
-    tt_layout *layout = create(&model, &params);
+    tt_layout *layout = plan_layout(&model.arch, &params);
     tt_rank_memory m = memory_of(&model, layout, 0);
     assert_int_equal(m.dense_bytes, 207104);
     assert_int_equal(m.expert_bytes, 180224);
@@ -72,26 +69,26 @@ static void one_rank_holds_the_sum_of_all_shapes(void **state)
     tt_layout_destroy(&layout);
     params.weights = TT_WEIGHTS_F32;
     params.kv = TT_KV_BF16;
-    layout = create(&model, &params);
+    layout = plan_layout(&model.arch, &params);
     m = memory_of(&model, layout, 0);
     assert_int_equal(m.dense_bytes, 371968); /* the embedding stays bf16 */
     assert_int_equal(m.expert_bytes, 360448);
     assert_int_equal(m.kv_bytes, 3 * 7 * 16 * (2 * 2 * 2 * 16 * 2));
     tt_layout_destroy(&layout);
     params.kv = TT_KV_INT8; /* a byte each, and a scale for each key and value of a head */
-    layout = create(&model, &params);
+    layout = plan_layout(&model.arch, &params);
     m = memory_of(&model, layout, 0);
     assert_int_equal(m.kv_bytes, 3 * 7 * 16 * (2 * 2 * 2 * (16 + 4)));
     tt_layout_destroy(&layout);
     params.weights = TT_WEIGHTS_AUTO;
     plan_model_small_latent(&model);
-    layout = create(&model, &params);
+    layout = plan_layout(&model.arch, &params);
     m = memory_of(&model, layout, 0);
     assert_int_equal(m.dense_bytes, 233152);
     assert_int_equal(m.kv_bytes, 3 * 7 * 16 * (2 * ((32 + 4) + (8 + 4))));
     tt_layout_destroy(&layout);
     params.kv = TT_KV_BF16;
-    layout = create(&model, &params);
+    layout = plan_layout(&model.arch, &params);
     m = memory_of(&model, layout, 0);
     assert_int_equal(m.kv_bytes, 3 * 7 * 16 * (2 * (32 + 8) * 2));
     tt_layout_destroy(&layout);
@@ -105,28 +102,27 @@ static void biases_and_whole_norms_are_counted(void **state)
     tt_model model;
     plan_model_small(&model);
     tt_layout_params params = {.n_ranks = 2, .tp = 2};
-    tt_layout *layout = create(&model, &params);
+    tt_layout *layout = plan_layout(&model.arch, &params);
     uint64_t plain = memory_of(&model, layout, 1).dense_bytes;
     model.arch.qkv_bias =
         true; /* 2 query heads, 1 key and 1 value head of 16 on a rank, 2 layers */
-    assert_int_equal(memory_of(&model, layout, 1).dense_bytes - plain, 2 * (2 + 1 + 1) * 16 * 4);
+    assert_int_equal(dense_beyond(plain, &model, layout), 2 * (2 + 1 + 1) * 16 * 4);
     model.arch.qkv_bias = false;
     model.arch.o_bias = true; /* half of 64 columns */
-    assert_int_equal(memory_of(&model, layout, 1).dense_bytes - plain, 2 * 32 * 4);
+    assert_int_equal(dense_beyond(plain, &model, layout), 2 * 32 * 4);
     model.arch.o_bias = false;
     model.arch.qk_norm = TT_QK_NORM_HEAD;
-    assert_int_equal(memory_of(&model, layout, 1).dense_bytes - plain, 2 * 2 * 16 * 4);
+    assert_int_equal(dense_beyond(plain, &model, layout), 2 * 2 * 16 * 4);
     model.arch.qk_norm = TT_QK_NORM_WHOLE; /* all 4 q and 2 k heads instead of 2 and 1 */
     uint64_t more = packed(64, 64, 2) - packed(32, 64, 2) + packed(32, 64, 2) - packed(16, 64, 2);
-    assert_int_equal(memory_of(&model, layout, 1).dense_bytes - plain, 2 * (more + (64 + 32) * 4));
+    assert_int_equal(dense_beyond(plain, &model, layout), 2 * (more + (64 + 32) * 4));
     model.arch.qk_norm = TT_QK_NORM_NONE;
     model.arch.router.choice_bias = true; /* in the one MoE layer */
-    assert_int_equal(memory_of(&model, layout, 1).dense_bytes - plain, 8 * 4);
+    assert_int_equal(dense_beyond(plain, &model, layout), 8 * 4);
     model.arch.router.logit_bias = true;
-    assert_int_equal(memory_of(&model, layout, 1).dense_bytes - plain, 2 * 8 * 4);
+    assert_int_equal(dense_beyond(plain, &model, layout), 2 * 8 * 4);
     model.arch.shared_gate = true; /* one row */
-    assert_int_equal(memory_of(&model, layout, 1).dense_bytes - plain,
-                     2 * 8 * 4 + packed(1, 64, 2));
+    assert_int_equal(dense_beyond(plain, &model, layout), 2 * 8 * 4 + packed(1, 64, 2));
     tt_layout_destroy(&layout);
 }
 
@@ -139,7 +135,7 @@ static void biases_of_experts_are_counted(void **state)
     plan_model_small(&model);
     for (int etp = 1; etp <= 2; etp++) {
         tt_layout_params params = {.n_ranks = 2, .dp = 2, .tp = 1, .etp = etp};
-        tt_layout *layout = create(&model, &params);
+        tt_layout *layout = plan_layout(&model.arch, &params);
         int64_t sum = 0;
         for (int rank = 0; rank < 2; rank++) {
             model.arch.expert_bias = false;
@@ -159,23 +155,23 @@ static void norm_biases_sinks_and_gates_are_counted(void **state)
     tt_model model;
     plan_model_small(&model);
     tt_layout_params params = {.n_ranks = 2, .tp = 2};
-    tt_layout *layout = create(&model, &params);
+    tt_layout *layout = plan_layout(&model.arch, &params);
     uint64_t plain = memory_of(&model, layout, 1).dense_bytes;
     model.arch.norm = TT_NORM_LAYER; /* two in each of 2 layers, and the last */
-    assert_int_equal(memory_of(&model, layout, 1).dense_bytes - plain, 5 * 64 * 4);
+    assert_int_equal(dense_beyond(plain, &model, layout), 5 * 64 * 4);
     model.arch.norm = TT_NORM_RMS;
     model.arch.head_bias = true; /* 160 of 320 */
-    assert_int_equal(memory_of(&model, layout, 1).dense_bytes - plain, 160 * 4);
+    assert_int_equal(dense_beyond(plain, &model, layout), 160 * 4);
     model.arch.head_bias = false;
     model.arch.sinks = true; /* 2 of 4 heads */
-    assert_int_equal(memory_of(&model, layout, 1).dense_bytes - plain, 2 * 2 * 4);
+    assert_int_equal(dense_beyond(plain, &model, layout), 2 * 2 * 4);
     model.arch.sinks = false;
     model.arch.attention_gate = true;
-    assert_int_equal(memory_of(&model, layout, 1).dense_bytes - plain, 2 * packed(32, 64, 2));
+    assert_int_equal(dense_beyond(plain, &model, layout), 2 * packed(32, 64, 2));
     model.arch.attention_gate = false;
     model.arch.qk_norm = TT_QK_NORM_HEAD;
     model.layer[0].qk_norm = false;
-    assert_int_equal(memory_of(&model, layout, 1).dense_bytes - plain, 2 * 16 * 4);
+    assert_int_equal(dense_beyond(plain, &model, layout), 2 * 16 * 4);
     tt_layout_destroy(&layout);
 }
 
@@ -187,7 +183,7 @@ static void recurrent_layers_hold_states_instead_of_keys(void **state)
     tt_model model;
     plan_model_small(&model);
     tt_layout_params params = {.n_ranks = 4, .tp = 4, .max_batch = 3, .context = 100};
-    tt_layout *layout = create(&model, &params);
+    tt_layout *layout = plan_layout(&model.arch, &params);
     tt_rank_memory plain = memory_of(&model, layout, 1);
     model.layer[0].mixer = TT_MIXER_DELTA;
     model.arch.delta = (tt_delta){.Nk = 2, .Nv = 6, .Dk = 16, .Dv = 40, .conv = 4};
@@ -251,7 +247,7 @@ static void windows_bound_what_a_step_reads(void **state)
     tt_model model;
     plan_model_small(&model);
     tt_layout_params params = {.n_ranks = 1, .max_batch = 1, .context = 1000};
-    tt_layout *layout = create(&model, &params);
+    tt_layout *layout = plan_layout(&model.arch, &params);
     tt_rates rates = tt_rates_default();
     double all, windowed, none, bytes;
     assert_int_equal(tt_plan_predict(&model, layout, &rates, 1, 900, &all, &bytes), TT_OK);
@@ -279,7 +275,7 @@ static void experts_add_up_to_the_model(void **state)
                                       {.n_ranks = 300, .dp = 300, .tp = 1},
                                       {.n_ranks = 9, .split = "attention:0-3,experts:4-8"}};
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        tt_layout *layout = create(&model, &cases[i]);
+        tt_layout *layout = plan_layout(&model.arch, &cases[i]);
         uint64_t sum = 0;
         for (int rank = 0; rank < layout->n_ranks; rank++) {
             tt_rank_memory m = memory_of(&model, layout, rank);
@@ -307,7 +303,7 @@ static void tensor_parallel_parts_add_up(void **state)
                         58 * ((256 + 3 * 2048) * H * 2 + 256 * 4) + H * 4 + 129280 * H * 2;
     for (int tp = 1; tp <= 128; tp += tp < 10 ? 1 : 59) {
         tt_layout_params params = {.n_ranks = tp, .tp = tp};
-        tt_layout *layout = create(&model, &params);
+        tt_layout *layout = plan_layout(&model.arch, &params);
         uint64_t sum = 0;
         for (int rank = 0; rank < tp; rank++) {
             sum += memory_of(&model, layout, rank).dense_bytes;
@@ -325,7 +321,7 @@ static void kv_per_token_counts_repeated_heads(void **state)
     tt_model model;
     plan_model_small(&model);
     tt_layout_params params = {.n_ranks = 5, .tp = 4, .dp = 1};
-    tt_layout *layout = create(&model, &params);
+    tt_layout *layout = plan_layout(&model.arch, &params);
     for (int rank = 0; rank < 4; rank++) {
         assert_int_equal(tt_plan_kv_bytes_per_token(&model.arch, layout, rank), 2 * 2 * 16 * 4);
     }
@@ -356,7 +352,7 @@ static void exchange_bytes_do_not_wrap(void **state)
                                    .n_handles = 3,
                                    .wire = TT_WIRE_BF16,
                                    .wire_back = TT_WIRE_BF16};
-        tt_layout *layout = create(&model, &params);
+        tt_layout *layout = plan_layout(&model.arch, &params);
         uint64_t rows = (uint64_t)cases[i].rows + 1; /* one of the two sequences decodes along */
         assert_int_equal(layout->max_rows_rank, rows);
         uint64_t H = (uint64_t)cases[i].H;
@@ -380,7 +376,7 @@ static void exchange_bytes_do_not_wrap(void **state)
                                .max_batch = 1,
                                .prefill_chunk = 9,
                                .n_handles = 1};
-    tt_layout *layout = create(&model, &params);
+    tt_layout *layout = plan_layout(&model.arch, &params);
     assert_int_equal(memory_of(&model, layout, 0).exchange_bytes,
                      10 * (64 * 4 + 64) + 10 * 2 * (64 * 4 + 32 + 64) + 4096 + 4096);
     assert_int_equal(memory_of(&model, layout, 1).exchange_bytes, 0);
@@ -388,7 +384,7 @@ static void exchange_bytes_do_not_wrap(void **state)
     tt_layout_destroy(&layout);
     /* In chunks: 10 rows in three of 4, each with its own lists. */
     params.exchange_chunk = 4;
-    layout = create(&model, &params);
+    layout = plan_layout(&model.arch, &params);
     assert_int_equal(memory_of(&model, layout, 0).exchange_bytes,
                      3 * (4 * (64 * 4 + 64) + 4 * 2 * (64 * 4 + 32 + 64) + 4096 + 4096));
     assert_true(memory_of(&model, layout, 1).work_bytes > work);
@@ -403,7 +399,7 @@ static void an_absurd_size_saturates_and_is_refused(void **state)
     model.arch.context = INT64_C(1) << 40;
     model.arch.D = INT64_C(1) << 30;
     tt_layout_params params = {.n_ranks = 1, .max_batch = 1 << 20, .context = INT64_C(1) << 40};
-    tt_layout *layout = create(&model, &params);
+    tt_layout *layout = plan_layout(&model.arch, &params);
     tt_rank_memory m;
     assert_int_equal(tt_plan_memory(&model, layout, 0, &m), TT_OK);
     assert_true(m.kv_bytes == UINT64_MAX && m.total_bytes == UINT64_MAX);
@@ -421,7 +417,7 @@ static void fit_is_judged_per_node(void **state)
     plan_model_large(&model);
     const int node[] = {0, 0, 1, 1, 1, 1};
     tt_layout_params params = {.n_ranks = 6, .node_of_rank = node};
-    tt_layout *layout = create(&model, &params);
+    tt_layout *layout = plan_layout(&model.arch, &params);
     uint64_t available[2] = {0, 0};
     for (int rank = 0; rank < 6; rank++) {
         available[node[rank]] += memory_of(&model, layout, rank).total_bytes;
@@ -465,7 +461,7 @@ static void a_step_reads_dense_weights_and_touched_experts(void **state)
     tt_model model;
     plan_model_small(&model);
     tt_layout_params params = {.n_ranks = 1};
-    tt_layout *layout = create(&model, &params);
+    tt_layout *layout = plan_layout(&model.arch, &params);
     tt_rates rates = tt_rates_default();
     rates.read_bytes_per_s = 1e6;
     double dense = 207104 - 320 * 64 * 2; /* rows of the embedding are added one by one */
@@ -509,20 +505,19 @@ static void layers_wait_for_both_roles(void **state)
     double dense = 207104 - 320 * 64 * 2 + 64 * 2;
     double experts = 180224.0 * 0.25;
     double bytes = 0.0;
-    tt_layout *layout = create(&model, &params);
+    tt_layout *layout = plan_layout(&model.arch, &params);
     double near_s = predicted(&model, layout, &rates, 1, 0, &bytes);
     assert_close(bytes, dense);
     assert_close(near_s, (dense + experts) / 1e6 + 2 * 0.25);
     tt_layout_destroy(&layout);
     /* Over the link: one row to the one remote rank, 2 results back, f32. */
     params.node_of_rank = far;
-    layout = create(&model, &params);
+    layout = plan_layout(&model.arch, &params);
     double far_s = predicted(&model, layout, &rates, 1, 0, &bytes);
     assert_close(far_s, (dense + experts) / 1e6 + 2 * 0.5 + (64 * 4 + 2 * 64 * 4) / 1e5);
     tt_layout_destroy(&layout);
 }
 
-/* More ranks read less each: a large model gets faster with ranks, and TP helps at batch 1. */
 /* Copies of a row that leave its node, from the predicted time of a link so slow that nothing else
  * counts. */
 static double predicted_copies(const tt_model *model, int n_ranks, int n_nodes, tt_route route)
@@ -540,7 +535,7 @@ static double predicted_copies(const tt_model *model, int n_ranks, int n_nodes, 
                                .route = route,
                                .wire = TT_WIRE_BF16,
                                .wire_back = TT_WIRE_BF16};
-    tt_layout *layout = create(model, &params);
+    tt_layout *layout = plan_layout(&model->arch, &params);
     tt_rates rates = tt_rates_default();
     double bytes = 0.0;
     rates.link_latency_s = 0.0;
@@ -576,6 +571,7 @@ static void copies_are_those_of_uniform_choices(void **state)
     }
 }
 
+/* More ranks read less each: a large model gets faster with ranks, and TP helps at batch 1. */
 static void larger_layouts_are_predicted_faster(void **state)
 {
     (void)state;
@@ -586,7 +582,7 @@ static void larger_layouts_are_predicted_faster(void **state)
     double last_s = INFINITY;
     for (int n = 1; n <= 16; n *= 2) {
         tt_layout_params params = {.n_ranks = n, .max_batch = 1};
-        tt_layout *layout = create(&model, &params);
+        tt_layout *layout = plan_layout(&model.arch, &params);
         double step_s = predicted(&model, layout, &rates, 1, 1000, &bytes);
         assert_true(step_s < last_s);
         last_s = step_s;
@@ -601,7 +597,7 @@ static void print_shows_each_rank_once(void **state)
     plan_model_small(&model);
     tt_layout_params params = {
         .n_ranks = 4, .split = "attention:0-1,experts:2-3", .tp = 2, .etp = 2};
-    tt_layout *layout = create(&model, &params);
+    tt_layout *layout = plan_layout(&model.arch, &params);
     FILE *out = tmpfile();
     assert_non_null(out);
     assert_int_equal(tt_plan_print(&model, layout, out), TT_OK);

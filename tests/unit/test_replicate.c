@@ -14,15 +14,6 @@
 
 enum { MAX_RANKS = 16 };
 
-static tt_layout *create(const tt_model *model, const tt_layout_params *params)
-{
-    tt_layout *layout = NULL;
-    if (tt_layout_create(&model->arch, params, &layout) != TT_OK) {
-        fail_msg("%s", tt_status_message());
-    }
-    return layout;
-}
-
 static tt_rank_memory memory_of(const tt_model *model, const tt_layout *layout, int rank)
 {
     tt_rank_memory m;
@@ -57,7 +48,7 @@ static void equal_parts_are_held_once(void **state)
     tt_model model;
     plan_model_small(&model);
     tt_layout_params params = {.n_ranks = 4, .dp = 4, .tp = 1, .replicate = TT_REPLICATE_NODE};
-    tt_layout *layout = create(&model, &params);
+    tt_layout *layout = plan_layout(&model.arch, &params);
     uint64_t attention = packed(64, 64) + 2 * packed(32, 64) + packed(64, 64);
     uint64_t all =
         whole_bytes() + 2 * attention + 2 * packed(128, 64) + packed(64, 128) + packed(320, 64);
@@ -78,7 +69,7 @@ static void other_parts_share_what_is_whole(void **state)
     tt_model model;
     plan_model_small(&model);
     tt_layout_params params = {.n_ranks = 4, .dp = 1, .tp = 4, .replicate = TT_REPLICATE_NODE};
-    tt_layout *layout = create(&model, &params);
+    tt_layout *layout = plan_layout(&model.arch, &params);
     /* Two parts need the same key head in each of two layers. */
     uint64_t heads = 2 * 2 * packed(16, 64);
     assert_int_equal(borrowed(&model, layout, 0), 0);
@@ -94,7 +85,7 @@ static void other_parts_share_what_is_whole(void **state)
                                 .dp = 2,
                                 .tp = 1,
                                 .replicate = TT_REPLICATE_NODE};
-    layout = create(&model, &params);
+    layout = plan_layout(&model.arch, &params);
     for (int rank = 0; rank < 4; rank++) {
         assert_int_equal(borrowed(&model, layout, rank), 0);
     }
@@ -181,7 +172,7 @@ static void distinct_matrices_are_counted_once(void **state)
                                        .split = cases[i].split,
                                        .node_of_rank = cases[i].node,
                                        .replicate = TT_REPLICATE_NODE};
-            tt_layout *layout = create(&model, &params);
+            tt_layout *layout = plan_layout(&model.arch, &params);
             expect_distinct(&model, layout);
             tt_layout_destroy(&layout);
         }
@@ -215,7 +206,7 @@ static void copies_are_private_where_they_fit(void **state)
     tt_model model;
     plan_model_large(&model);
     tt_layout_params params = {.n_ranks = 4, .dp = 4, .tp = 1};
-    tt_layout *layout = create(&model, &params);
+    tt_layout *layout = plan_layout(&model.arch, &params);
     uint64_t numa = node_total(&model, layout);
     layout->replicate = TT_REPLICATE_NODE;
     uint64_t node = node_total(&model, layout);
@@ -237,7 +228,7 @@ static void copies_are_private_where_they_fit(void **state)
     tt_layout_destroy(&layout);
     /* One attention rank has nobody to share with. */
     params = (tt_layout_params){.n_ranks = 2, .split = "attention:0,experts:1"};
-    layout = create(&model, &params);
+    layout = plan_layout(&model.arch, &params);
     assert_int_equal(settled(&model, layout, asked, 1, TT_ERR_FIT, false), TT_REPLICATE_NUMA);
     assert_null(strstr(tt_status_message(), "--replicate"));
     tt_layout_destroy(&layout);
@@ -249,7 +240,7 @@ static void layouts_differ_by_it(void **state)
     tt_model model;
     plan_model_small(&model);
     tt_layout_params params = {.n_ranks = 2};
-    tt_layout *layout = create(&model, &params);
+    tt_layout *layout = plan_layout(&model.arch, &params);
     uint64_t before = tt_layout_hash(layout);
     layout->replicate = TT_REPLICATE_NODE;
     assert_true(tt_layout_hash(layout) != before);
