@@ -327,26 +327,16 @@ typedef struct generation_keys {
 static tt_status read_generation(const char *what, const json_t *object, tt_generation *generation)
 {
 #define GENERATION_OFFSET(field) offsetof(generation_keys, field)
+#define GENERATION_REAL(key, most)                                                                 \
+    {                                                                                              \
+        .type = TTI_KEY_REAL, .name = {#key}, .offset = GENERATION_OFFSET(key), .fallback = NAN,   \
+        .min = 0, .max = (most)                                                                    \
+    }
     static const tti_key keys[] = {
         {.type = TTI_KEY_BOOL, .name = {"do_sample"}, .offset = GENERATION_OFFSET(do_sample)},
-        {.type = TTI_KEY_REAL,
-         .name = {"temperature"},
-         .offset = GENERATION_OFFSET(temperature),
-         .fallback = NAN,
-         .min = 0,
-         .max = 1e6},
-        {.type = TTI_KEY_REAL,
-         .name = {"top_p"},
-         .offset = GENERATION_OFFSET(top_p),
-         .fallback = NAN,
-         .min = 0,
-         .max = 1},
-        {.type = TTI_KEY_REAL,
-         .name = {"min_p"},
-         .offset = GENERATION_OFFSET(min_p),
-         .fallback = NAN,
-         .min = 0,
-         .max = 1},
+        GENERATION_REAL(temperature, 1e6),
+        GENERATION_REAL(top_p, 1),
+        GENERATION_REAL(min_p, 1),
         {.type = TTI_KEY_INT,
          .name = {"top_k"},
          .offset = GENERATION_OFFSET(top_k),

@@ -25,6 +25,16 @@ typedef struct stated {
         .type = TTI_KEY_INT, .name = {key}, .offset = STATED(field), .fallback = (value),          \
         .min = (low), .max = (high)                                                                \
     }
+#define BITS(...)                                                                                  \
+    {                                                                                              \
+        .type = TTI_KEY_INT, .flags = TTI_KEY_REQUIRED, .name = {__VA_ARGS__},                     \
+        .offset = STATED(bits), .min = 1, .max = 16                                                \
+    }
+#define GROUP(...)                                                                                 \
+    {                                                                                              \
+        .type = TTI_KEY_INT, .name = {__VA_ARGS__}, .offset = STATED(group_size), .fallback = 128, \
+        .min = -1, .max = TTI_MAX_WIDTH                                                            \
+    }
 #define FLAG(key, field, value)                                                                    \
     {                                                                                              \
         .type = TTI_KEY_BOOL, .name = {key}, .offset = STATED(field), .fallback = (value)          \
@@ -48,6 +58,15 @@ static tt_status check_group(const char *what, int64_t group_size)
              "%s: quantization_config: 'group_size' is 0 (-1 stands for all inputs)",
              tti_show_path(what));
     return TT_OK;
+}
+
+static void add_groups(tti_quantization *q, const stated *s, bool symmetric)
+{
+    q->rule[q->n_rules++] =
+        (tti_quant_rule){.bits = (int)s->bits,
+                         .symmetric = symmetric,
+                         .strategy = s->group_size < 0 ? TTI_QUANT_CHANNEL : TTI_QUANT_GROUP,
+                         .group = s->group_size};
 }
 
 /* A block of a weight that shares a scale: [outputs, inputs], both positive. */
@@ -105,18 +124,8 @@ static tt_status read_fp8(const char *what, const json_t *object, tti_quantizati
 static tt_status read_gptq(const char *what, const json_t *object, tti_quantization *q)
 {
     static const tti_key keys[] = {
-        {.type = TTI_KEY_INT,
-         .flags = TTI_KEY_REQUIRED,
-         .name = {"bits"},
-         .offset = STATED(bits),
-         .min = 1,
-         .max = 16},
-        {.type = TTI_KEY_INT,
-         .name = {"group_size", "groupsize"},
-         .offset = STATED(group_size),
-         .fallback = 128,
-         .min = -1,
-         .max = TTI_MAX_WIDTH},
+        BITS("bits"),
+        GROUP("group_size", "groupsize"),
         {.type = TTI_KEY_BOOL, .name = {"desc_act", "actorder"}, .offset = STATED(desc_act)},
         FLAG("static_groups", static_groups, 0),
         FLAG("sym", symmetric, 1),
@@ -137,28 +146,14 @@ static tt_status read_gptq(const char *what, const json_t *object, tti_quantizat
     q->zeros_less_one = !v2;
     q->act_order = s.desc_act && !s.static_groups;
     q->varies = json_object_size(json_object_get(object, "dynamic")) > 0;
-    q->rule[q->n_rules++] =
-        (tti_quant_rule){.bits = (int)s.bits,
-                         .symmetric = s.symmetric,
-                         .strategy = s.group_size < 0 ? TTI_QUANT_CHANNEL : TTI_QUANT_GROUP,
-                         .group = s.group_size};
+    add_groups(q, &s, s.symmetric);
     return TT_OK;
 }
 
 static tt_status read_awq(const char *what, const json_t *object, tti_quantization *q)
 {
-    static const tti_key keys[] = {{.type = TTI_KEY_INT,
-                                    .flags = TTI_KEY_REQUIRED,
-                                    .name = {"bits", "w_bit"},
-                                    .offset = STATED(bits),
-                                    .min = 1,
-                                    .max = 16},
-                                   {.type = TTI_KEY_INT,
-                                    .name = {"group_size", "q_group_size"},
-                                    .offset = STATED(group_size),
-                                    .fallback = 128,
-                                    .min = -1,
-                                    .max = TTI_MAX_WIDTH},
+    static const tti_key keys[] = {BITS("bits", "w_bit"),
+                                   GROUP("group_size", "q_group_size"),
                                    FLAG("zero_point", zero_point, 1),
                                    {.type = TTI_KEY_STRING,
                                     .name = {"version", "format"},
@@ -176,11 +171,7 @@ static tt_status read_awq(const char *what, const json_t *object, tti_quantizati
     TT_CHECK(s.bits == 4, TT_ERR_UNSUPPORTED,
              "%s: quantization_config: awq with %d bits is not supported (4 are)",
              tti_show_path(what), (int)s.bits);
-    q->rule[q->n_rules++] =
-        (tti_quant_rule){.bits = (int)s.bits,
-                         .symmetric = !s.zero_point,
-                         .strategy = s.group_size < 0 ? TTI_QUANT_CHANNEL : TTI_QUANT_GROUP,
-                         .group = s.group_size};
+    add_groups(q, &s, !s.zero_point);
     return TT_OK;
 }
 
