@@ -5,57 +5,40 @@
 #include "ttk.h"
 
 /* The ops that have a version for an instruction set, ttk_<op>_<isa>; ref has all of TTK_OPS.
- * Where several are met the later list wins. */
-#define TTK_VERSIONS_AVX2(X)                                                                       \
-    X(pack)                                                                                        \
-    X(pack_quant)                                                                                  \
-    X(quantize)                                                                                    \
+ * Where several are met the later list wins. BOTH: for AVX2 and for AVX-512. */
+#define TTK_VERSIONS_BOTH(X)                                                                       \
     X(gemm_f32)                                                                                    \
     X(gemm_bf16)                                                                                   \
     X(gemm_quant)                                                                                  \
+    X(rmsnorm_f32)                                                                                 \
+    X(layernorm_f32)                                                                               \
+    X(rope_f32)                                                                                    \
+    X(silu_mul_f32)                                                                                \
+    X(clamped_mul_f32)                                                                             \
+    X(add_f32)                                                                                     \
+    X(axpy_f32)                                                                                    \
+    X(f32_to_bf16)                                                                                 \
+    X(bf16_to_f32)                                                                                 \
+    X(sigmoid_f32)                                                                                 \
+    X(softmax_f32)                                                                                 \
+    X(attend)                                                                                      \
+    X(attend_merge)                                                                                \
+    X(conv_silu_f32)                                                                               \
+    X(delta)                                                                                       \
+    X(argmax_f32)
+
+#define TTK_VERSIONS_AVX2(X)                                                                       \
+    TTK_VERSIONS_BOTH(X)                                                                           \
+    X(pack)                                                                                        \
+    X(pack_quant)                                                                                  \
+    X(quantize)                                                                                    \
     X(act8)                                                                                        \
     X(gemm_act8)                                                                                   \
     X(row8)                                                                                        \
     X(row8_f32)                                                                                    \
-    X(row8_act8)                                                                                   \
-    X(rmsnorm_f32)                                                                                 \
-    X(layernorm_f32)                                                                               \
-    X(rope_f32)                                                                                    \
-    X(silu_mul_f32)                                                                                \
-    X(clamped_mul_f32)                                                                             \
-    X(add_f32)                                                                                     \
-    X(axpy_f32)                                                                                    \
-    X(f32_to_bf16)                                                                                 \
-    X(bf16_to_f32)                                                                                 \
-    X(sigmoid_f32)                                                                                 \
-    X(softmax_f32)                                                                                 \
-    X(attend)                                                                                      \
-    X(attend_merge)                                                                                \
-    X(conv_silu_f32)                                                                               \
-    X(delta)                                                                                       \
-    X(argmax_f32)
+    X(row8_act8)
 
-#define TTK_VERSIONS_AVX512(X)                                                                     \
-    X(gemm_f32)                                                                                    \
-    X(gemm_bf16)                                                                                   \
-    X(gemm_quant)                                                                                  \
-    X(rmsnorm_f32)                                                                                 \
-    X(layernorm_f32)                                                                               \
-    X(rope_f32)                                                                                    \
-    X(silu_mul_f32)                                                                                \
-    X(clamped_mul_f32)                                                                             \
-    X(add_f32)                                                                                     \
-    X(axpy_f32)                                                                                    \
-    X(f32_to_bf16)                                                                                 \
-    X(bf16_to_f32)                                                                                 \
-    X(sigmoid_f32)                                                                                 \
-    X(softmax_f32)                                                                                 \
-    X(attend)                                                                                      \
-    X(attend_merge)                                                                                \
-    X(conv_silu_f32)                                                                               \
-    X(delta)                                                                                       \
-    X(argmax_f32)
-
+#define TTK_VERSIONS_AVX512(X) TTK_VERSIONS_BOTH(X)
 #define TTK_VERSIONS_VNNI(X) X(gemm_act8)
 
 /* With the flags that a version needs more: gemm_act8 hands few rows to the version for VNNI. */

@@ -9,22 +9,10 @@ enum {
     AHEAD_FLOATS = 1024 /* 4 KiB: a page ahead, where the hardware's own prefetcher stops */
 };
 
-/* Ten independent chains. */
 double ttk_peak_fma_avx2(void)
 {
-    __m256 a = _mm256_setzero_ps();
-    __m256 c0 = a, c1 = a, c2 = a, c3 = a, c4 = a, c5 = a, c6 = a, c7 = a, c8 = a, c9 = a;
-    for (int i = 0; i < TTK_PEAK_LOOPS; i++) {
-        __asm__ volatile(
-            "vfmadd231ps %10, %10, %0\n\tvfmadd231ps %10, %10, %1\n\tvfmadd231ps %10, %10, %2\n\t"
-            "vfmadd231ps %10, %10, %3\n\tvfmadd231ps %10, %10, %4\n\tvfmadd231ps %10, %10, %5\n\t"
-            "vfmadd231ps %10, %10, %6\n\tvfmadd231ps %10, %10, %7\n\tvfmadd231ps %10, %10, %8\n\t"
-            "vfmadd231ps %10, %10, %9"
-            : "+x"(c0), "+x"(c1), "+x"(c2), "+x"(c3), "+x"(c4), "+x"(c5), "+x"(c6), "+x"(c7),
-              "+x"(c8), "+x"(c9)
-            : "x"(a));
-    }
-    return 10.0 * 2.0 * FLOATS_PER_VEC * TTK_PEAK_LOOPS;
+    TTK_PEAK_RUN("vfmadd231ps", __m256, _mm256_setzero_ps(), "x");
+    return TTK_PEAK_CHAINS * 2.0 * FLOATS_PER_VEC * TTK_PEAK_LOOPS;
 }
 
 /* Products of bytes, summed in 16 and then in 32 bits: six independent chains. */

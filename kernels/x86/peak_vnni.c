@@ -4,20 +4,8 @@
 
 enum { BYTES_PER_VEC = 64 };
 
-/* Ten independent chains. */
 double ttk_peak_int8_vnni(void)
 {
-    __m512i a = _mm512_setzero_si512();
-    __m512i c0 = a, c1 = a, c2 = a, c3 = a, c4 = a, c5 = a, c6 = a, c7 = a, c8 = a, c9 = a;
-    for (int i = 0; i < TTK_PEAK_LOOPS; i++) {
-        __asm__ volatile(
-            "vpdpbusd %10, %10, %0\n\tvpdpbusd %10, %10, %1\n\tvpdpbusd %10, %10, %2\n\t"
-            "vpdpbusd %10, %10, %3\n\tvpdpbusd %10, %10, %4\n\tvpdpbusd %10, %10, %5\n\t"
-            "vpdpbusd %10, %10, %6\n\tvpdpbusd %10, %10, %7\n\tvpdpbusd %10, %10, %8\n\t"
-            "vpdpbusd %10, %10, %9"
-            : "+v"(c0), "+v"(c1), "+v"(c2), "+v"(c3), "+v"(c4), "+v"(c5), "+v"(c6), "+v"(c7),
-              "+v"(c8), "+v"(c9)
-            : "v"(a));
-    }
-    return 10.0 * 2.0 * BYTES_PER_VEC * TTK_PEAK_LOOPS;
+    TTK_PEAK_RUN("vpdpbusd", __m512i, _mm512_setzero_si512(), "v");
+    return TTK_PEAK_CHAINS * 2.0 * BYTES_PER_VEC * TTK_PEAK_LOOPS;
 }
