@@ -28,32 +28,28 @@ static void begin(void)
     AMX_ZERO(7);
 }
 
+#define RUN(dot)                                                                                   \
+    do {                                                                                           \
+        begin();                                                                                   \
+        for (int i = 0; i < ROUNDS; i++) {                                                         \
+            dot(0, 6, 7);                                                                          \
+            dot(1, 6, 7);                                                                          \
+            dot(2, 6, 7);                                                                          \
+            dot(3, 6, 7);                                                                          \
+            dot(4, 6, 7);                                                                          \
+            dot(5, 6, 7);                                                                          \
+        }                                                                                          \
+        amx_end();                                                                                 \
+    } while (0)
+
 double ttk_peak_int8_amx(void)
 {
-    begin();
-    for (int i = 0; i < ROUNDS; i++) {
-        AMX_DOT_I8(0, 6, 7);
-        AMX_DOT_I8(1, 6, 7);
-        AMX_DOT_I8(2, 6, 7);
-        AMX_DOT_I8(3, 6, 7);
-        AMX_DOT_I8(4, 6, 7);
-        AMX_DOT_I8(5, 6, 7);
-    }
-    amx_end();
+    RUN(AMX_DOT_I8);
     return 2.0 * OUTPUTS * AMX_ROW_BYTES * TILES_PER_ROUND * ROUNDS;
 }
 
 double ttk_peak_bf16_amx(void)
 {
-    begin();
-    for (int i = 0; i < ROUNDS; i++) {
-        AMX_DOT_BF16(0, 6, 7);
-        AMX_DOT_BF16(1, 6, 7);
-        AMX_DOT_BF16(2, 6, 7);
-        AMX_DOT_BF16(3, 6, 7);
-        AMX_DOT_BF16(4, 6, 7);
-        AMX_DOT_BF16(5, 6, 7);
-    }
-    amx_end();
+    RUN(AMX_DOT_BF16);
     return 2.0 * OUTPUTS * (AMX_ROW_BYTES / 2) * TILES_PER_ROUND * ROUNDS;
 }
