@@ -5,6 +5,7 @@
  * puts that right, the bias times the sum of the row's codes. Tiles of up to 8 rows by a whole
  * panel go through a block of segments; between them they fetch what the next block reads. */
 #include "act8_avx512.h"
+#include "constant_rows.h"
 #include "ttk_versions.h"
 
 enum {
@@ -115,34 +116,10 @@ TTK_INLINE void tile(act8_kind kind, const job *w, const block *b, float (*acc)[
 }
 
 TTK_INLINE void tile_of(act8_kind kind, const job *w, const block *b, float (*acc)[TTK_PANEL],
-                        int64_t m, int rows, part ahead)
-{
-    switch (rows) {
-    case 1:
-        tile(kind, w, b, acc, m, 1, ahead);
-        break;
-    case 2:
-        tile(kind, w, b, acc, m, 2, ahead);
-        break;
-    case 3:
-        tile(kind, w, b, acc, m, 3, ahead);
-        break;
-    case 4:
-        tile(kind, w, b, acc, m, 4, ahead);
-        break;
-    case 5:
-        tile(kind, w, b, acc, m, 5, ahead);
-        break;
-    case 6:
-        tile(kind, w, b, acc, m, 6, ahead);
-        break;
-    case 7:
-        tile(kind, w, b, acc, m, 7, ahead);
-        break;
-    default:
-        tile(kind, w, b, acc, m, TILE_ROWS, ahead);
-        break;
-    }
+                        int64_t m, int rows, part ahead){
+#define TILE(n) tile(kind, w, b, acc, m, n, ahead)
+    TTK_CONSTANT_ROWS(rows, TILE_ROWS, TILE)
+#undef TILE
 }
 
 /* M rows of acc += their products with a block, in tiles of nearly equal height. Of what comes next

@@ -8,6 +8,7 @@
  * per call, for as many groups as the stack holds; more groups go in turns, and then y holds the
  * sums meanwhile. */
 #include "quant_avx2.h"
+#include "constant_rows.h"
 #include "ttk_versions.h"
 
 enum {
@@ -428,32 +429,24 @@ TTK_INLINE void tile(const job *w, const block *b, row_sums *sums, int64_t m, in
     }
 }
 
+/* By a whole panel, or by one half after the other if there are more sums than registers. */
+TTK_INLINE void tile_by_panel(const job *w, const block *b, row_sums *sums, int64_t m,
+                              const float *x, int64_t ldx, int rows)
+{
+    if (4 * rows <= 2 * TILE_ROWS) {
+        tile(w, b, sums, m, 0, x, ldx, rows, 2);
+        return;
+    }
+    tile(w, b, sums, m, 0, x, ldx, rows, 1);
+    tile(w, b, sums, m, HALF, x, ldx, rows, 1);
+}
+
 static void rows_by_block(const job *w, const block *b, row_sums *sums, int64_t m, const float *x,
                           int64_t ldx, int64_t rows)
 {
-    switch (rows) {
-    case 1:
-        tile(w, b, sums, m, 0, x, ldx, 1, 2);
-        break;
-    case 2:
-        tile(w, b, sums, m, 0, x, ldx, 2, 2);
-        break;
-    case 3:
-        tile(w, b, sums, m, 0, x, ldx, 3, 2);
-        break;
-    case 4:
-        tile(w, b, sums, m, 0, x, ldx, 4, 1);
-        tile(w, b, sums, m, HALF, x, ldx, 4, 1);
-        break;
-    case 5:
-        tile(w, b, sums, m, 0, x, ldx, 5, 1);
-        tile(w, b, sums, m, HALF, x, ldx, 5, 1);
-        break;
-    default:
-        tile(w, b, sums, m, 0, x, ldx, TILE_ROWS, 1);
-        tile(w, b, sums, m, HALF, x, ldx, TILE_ROWS, 1);
-        break;
-    }
+#define TILE(n) tile_by_panel(w, b, sums, m, x, ldx, n)
+    TTK_CONSTANT_ROWS(rows, TILE_ROWS, TILE)
+#undef TILE
 }
 
 /* M rows (2 .. GROUP_ROWS) by one panel. */

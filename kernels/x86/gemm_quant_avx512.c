@@ -409,6 +409,7 @@ TTK_INLINE void tile(const job *w, const block *b, row_sums *sums, int64_t m, co
     }
 }
 
+/* As TTK_CONSTANT_ROWS would do it, with which 2 and 3 rows came out 7 % slower. */
 static void rows_by_block(const job *w, const block *b, row_sums *sums, int64_t m, const float *x,
                           int64_t ldx, int64_t rows)
 {
