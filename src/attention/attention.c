@@ -191,7 +191,7 @@ tt_status tt_attention_create(const tt_attention_params *params, tt_attention **
     tt_attention *attention = calloc(1, sizeof(*attention));
     tt_status st = tt_world_agree(
         params->world, attention ? TT_OK : TT_FAIL(TT_ERR_NOMEM, "no memory for attention"));
-    if (st != TT_OK) {
+    if (st != TT_OK || !attention) {
         free(attention);
         return st;
     }

@@ -66,7 +66,8 @@ static tt_status submit(runner *r)
     int64_t V = tt_model_arch(b->session.model)->V,
             n_prompt = r->what.is_prefill ? r->what.tokens : r->what.depth + 1;
     int32_t *prompt = malloc((size_t)n_prompt * sizeof(*prompt));
-    TT_CHECK(prompt, TT_ERR_NOMEM, "no memory for a prompt of %lld tokens", (long long)n_prompt);
+    TT_CHECK(prompt && r->has_spoken, TT_ERR_NOMEM, "no memory for a prompt of %lld tokens",
+             (long long)n_prompt);
     memset(r->has_spoken, 0, (size_t)r->what.batch * sizeof(*r->has_spoken));
     r->n_silent = r->what.batch;
     r->drawn = 0;

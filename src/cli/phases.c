@@ -101,7 +101,7 @@ static tt_status spans_text(const tti_cli_session *session, char **text_out, uin
 
 static tt_status write_piece(const tti_cli_session *session, const char *text, uint64_t n)
 {
-    TT_CHECK(fwrite(text, 1, (size_t)n, session->trace) == (size_t)n, TT_ERR_IO,
+    TT_CHECK(text && fwrite(text, 1, (size_t)n, session->trace) == (size_t)n, TT_ERR_IO,
              "%s cannot be written: %s", session->options->trace, strerror(errno));
     return TT_OK;
 }

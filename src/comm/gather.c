@@ -313,6 +313,7 @@ static tt_status find_data(tt_gather *g, int region, int member, const tt_rect *
         }
     } else {
         far_member *f = far_of(g, member);
+        TT_CHECK(f, TT_ERR_STATE, "gather: member %d is neither near nor far", member);
         int slot = (int)(f->n_in % TT_GATHER_REGIONS);
         if (atomic_load_explicit(&f->stage[slot], memory_order_acquire) != FAR_HERE) {
             return TT_OK;
@@ -338,8 +339,8 @@ static tt_status find_data(tt_gather *g, int region, int member, const tt_rect *
 
 static void release_data(tt_gather *g, int member)
 {
-    if (!g->near[member]) {
-        far_member *f = far_of(g, member);
+    far_member *f = g->near[member] ? NULL : far_of(g, member);
+    if (f) {
         atomic_store_explicit(&f->stage[f->n_in % TT_GATHER_REGIONS], FAR_DONE,
                               memory_order_release);
         f->n_in++;
@@ -667,7 +668,7 @@ tt_status tt_gather_create(tt_world *world, const int *members, int n, int64_t m
     if (st == TT_OK) {
         st = tt_world_agree(world, alloc_gather(world, members, n, max_floats, &g));
     }
-    if (st == TT_OK && largest > 1) { /* groups of one need nothing */
+    if (st == TT_OK && largest > 1 && g) { /* groups of one need nothing */
         is_open = true;
         st = open_gather(g);
     }

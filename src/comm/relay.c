@@ -217,7 +217,7 @@ tt_status tt_relay_create(tt_world *world, bool takes_part, size_t piece_bytes,
     tt_relay *relay = calloc(1, sizeof(*relay));
     tt_status st =
         tt_world_agree(world, relay ? TT_OK : TT_FAIL(TT_ERR_NOMEM, "no memory for a relay"));
-    if (st != TT_OK) {
+    if (st != TT_OK || !relay) {
         free(relay);
         return st;
     }

@@ -240,7 +240,7 @@ tt_status tt_share_create(tt_world *world, bool takes_part, size_t arena_bytes, 
     tt_share *share = calloc(1, sizeof(*share));
     tt_status st =
         tt_world_agree(world, share ? TT_OK : TT_FAIL(TT_ERR_NOMEM, "no memory to share weights"));
-    if (st != TT_OK) {
+    if (st != TT_OK || !share) {
         free(share);
         return st;
     }

@@ -56,7 +56,7 @@ tt_status tt_engine_create(const tt_engine_params *params, tt_engine **engine_ou
     tt_engine *engine = calloc(1, sizeof(*engine));
     tt_status st = tt_world_agree(
         params->world, engine ? TT_OK : TT_FAIL(TT_ERR_NOMEM, "no memory for the engine"));
-    if (st != TT_OK) {
+    if (st != TT_OK || !engine) {
         free(engine);
         return st;
     }

@@ -267,7 +267,7 @@ struct tti_run {
 
 /* Records "chat template, line N: ...". */
 #define TTI_CHAT_FAIL(code, line, ...)                                                             \
-    tti_chat_fail((code), (line), __FILE__, __LINE__, __VA_ARGS__)
+    TT_STATUS_GIVEN(tti_chat_fail((code), (line), __FILE__, __LINE__, __VA_ARGS__), (code))
 #define TTI_CHAT_CHECK(cond, line, ...)                                                            \
     do {                                                                                           \
         if (!(cond)) {                                                                             \

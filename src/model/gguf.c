@@ -44,6 +44,7 @@ tti_shown tti_gguf_show(tti_gguf_string string)
 {
     char text[TTI_SHOWN_BYTES];
     size_t n = string.n < sizeof(text) - 1 ? string.n : sizeof(text) - 1;
+    n = string.bytes ? n : 0;
     for (size_t i = 0; i < n; i++) {
         text[i] = string.bytes[i] ? string.bytes[i] : '?';
     }

@@ -328,7 +328,7 @@ tt_status tt_moe_create(const tt_moe_params *params, tt_moe **moe_out)
     tt_moe *moe = calloc(1, sizeof(*moe));
     tt_status st = tt_world_agree(
         params->world, moe ? TT_OK : TT_FAIL(TT_ERR_NOMEM, "no memory for the moe object"));
-    if (st != TT_OK) {
+    if (st != TT_OK || !moe) {
         free(moe);
         return st;
     }
