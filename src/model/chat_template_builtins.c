@@ -73,6 +73,7 @@ tt_status tti_builtin_call(tti_run *r, int line, const tti_builtin *builtin, con
                            const tti_args *args, tti_value *out)
 {
     tti_call call = {.line = line, .builtin = builtin, .self = self, .args = args};
+    TTI_CHAT_CHECK(builtin, line, "there is no such function");
     TT_TRY(tti_chat_count(r, line, 1));
     if (builtin->params) {
         TT_TRY(bind(&call));

@@ -420,7 +420,7 @@ static tt_status evaluate_filter(tti_run *r, const tti_expr *expr, const tti_val
     size_t n_stack = r->n_stack;
     tti_value self;
     tti_args args;
-    if (expr->left->kind == TTI_EXPR_ABSENT) {
+    if (input && expr->left->kind == TTI_EXPR_ABSENT) {
         self = *input;
     } else if (input) {
         TT_TRY(tti_chat_evaluate_chain(r, expr->left, input, &self));

@@ -52,6 +52,7 @@ static tt_status parse_constant(tti_lexer *p, const tti_expr **out)
     static const char *const reserved[] = {"and", "or", "not", "in", "is", "if", "else"};
     tti_expr *expr;
     tti_expr_kind kind = TTI_EXPR_NAME;
+    *out = NULL;
     for (size_t k = 0; k < sizeof(reserved) / sizeof(reserved[0]); k++) {
         if (tti_lex_is(p, TTI_TOKEN_NAME, reserved[k])) {
             return tti_lex_refuse(p);
