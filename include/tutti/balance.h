@@ -1,12 +1,13 @@
-/* balance.h - placements: which slots serve (layer, expert), with shares. Pure functions, no MPI,
- * no weights.
+/* balance.h - placements: which slots serve (layer, expert), with shares; and the planners that make
+ * them from loads. Pure functions, no MPI, no weights: one input gives one answer on every rank.
  *
  * A slot is a place for one expert's weights of one layer in one expert group. Slots are numbered
- * over all groups: slot = group * slots_per_group + local slot. Part 1 knows the linear placement;
- * planners from load statistics follow.
+ * over all groups: slot = group * slots_per_group + local slot. A group holds an expert at most
+ * once; how its rows are shared among the groups that have it is a number of its own.
  * Threads: any; a placement is const after create. MPI: none. */
 #ifndef TUTTI_BALANCE_H
 #define TUTTI_BALANCE_H
+#include <stdbool.h>
 #include <stdint.h>
 #include "tutti/status.h"
 
@@ -31,5 +32,65 @@ TT_API uint64_t tt_placement_hash(const tt_placement *placement);
 /* TT_ERR_ARG naming layer and expert if an expert has no slot, a slot is out of range, a group
  * holds an expert twice, or shares do not sum to 1. */
 TT_API tt_status tt_placement_check(const tt_placement *placement);
+
+/* ---- planners ---- */
+
+/* load[L][E]: rows of each expert, in any unit. TT_ERR_ARG names layer and expert of one that is
+ * negative or not finite. */
+TT_API tt_status tt_balance_check_load(const double *load, int64_t L, int64_t E);
+
+/* The published balancer for one layer, slot by slot: expert_of_slot[n_slots], ranks in order, and
+ * which copy it is (copy_of_slot[n_slots] or NULL). Experts come in n_sets consecutive sets (a
+ * router's groups); if n_nodes divides n_sets, each set's experts stay on one node (hierarchical),
+ * else sets and nodes are not looked at (global). A rank may get an expert twice.
+ * Errors: TT_ERR_ARG where n_sets does not divide E, n_nodes the ranks, or n_ranks the slots; fewer
+ * slots than experts; loads as above. Source: EPLB (github.com/deepseek-ai/EPLB). */
+typedef struct tt_balance_shape {
+    int64_t E, n_slots;
+    int n_sets, n_nodes, n_ranks;
+} tt_balance_shape;
+TT_API tt_status tt_balance_slots(const double *load, const tt_balance_shape *shape,
+                                  int32_t *expert_of_slot, int32_t *copy_of_slot);
+
+typedef enum tt_balance_policy {
+    TT_BALANCE_LINEAR,      /* as without a balancer */
+    TT_BALANCE_PACK,        /* every expert once, heaviest first */
+    TT_BALANCE_REPLICATE,   /* copies of hot experts, by sets and nodes where counts allow, else
+                             * global; two of a group become one with a larger share; then improved
+                             * move by move */
+    TT_BALANCE_BYTES,       /* as replicate, for steps of few rows: an expert costs what reading its
+                             * weights costs, and is copied only where its rows cost more */
+    TT_BALANCE_INCREMENTAL, /* from `current`, at most max_moves weights written to slots */
+    TT_BALANCE_POLICY_COUNT
+} tt_balance_policy;
+TT_API const char *tt_balance_policy_name(tt_balance_policy policy);
+/* TT_ERR_USAGE with all names. */
+TT_API tt_status tt_balance_policy_find(const char *name, tt_balance_policy *policy_out);
+
+typedef struct tt_balance_params {
+    tt_balance_policy policy;
+    int64_t L, E;
+    int n_groups;
+    int64_t slots_per_group;
+    int n_sets, n_nodes;         /* 0 = 1; groups stand node by node, equally many on each */
+    int64_t max_moves;           /* INCREMENTAL: over all layers */
+    double steps;                /* BYTES: steps that the loads were counted over */
+    double rows_of_read;         /* BYTES: rows whose products take as long as reading an expert */
+    const tt_placement *current; /* an expert that stays in a group stays in its slot; needed by
+                                  * INCREMENTAL, else may be NULL */
+} tt_balance_params;
+/* A placement for load[L][E], with shares that level these loads; its epoch is one more than
+ * current's. A layer without load, or whose load is level already, keeps current's slots.
+ * Errors: TT_ERR_ARG as above, or counts that cannot be (slots for fewer than all experts, more
+ * slots of a group than experts, current of other counts); TT_ERR_NOMEM. */
+TT_API tt_status tt_balance_plan(const tt_balance_params *params, const double *load,
+                                 tt_placement **placement_out);
+
+/* Rows of the group that has most when one layer's load[E] is shared as the placement says, or as
+ * is best for it (resolve). */
+TT_API tt_status tt_balance_most_rows(const tt_placement *placement, int64_t layer,
+                                      const double *load, bool resolve, double *most_out);
+/* Slots of `to` that hold another expert than in `from` (NULL: hold any), over all layers. */
+TT_API int64_t tt_balance_moves(const tt_placement *from, const tt_placement *to);
 
 #endif

@@ -2,11 +2,11 @@
  *
  * Two tables say the same thing from both sides, the expert of each slot and the replicas of each
  * expert. check() walks both, so that a planner's slip is found before rows are sent by it. */
-#include "tutti/balance.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "balance_internal.h"
 #include "tutti/hash.h"
 #include "tutti/plan.h"
 
@@ -20,10 +20,14 @@ static int64_t n_slots(const tt_placement *p)
     return p->n_groups * p->slots_per_group;
 }
 
-/* Allocates the tables for one replica per expert; slots are empty. */
-static tt_status alloc_placement(int64_t L, int64_t E, int n_groups, int64_t slots_per_group,
-                                 tt_placement **placement_out)
+tt_status tti_placement_alloc(int64_t L, int64_t E, int n_groups, int64_t slots_per_group,
+                              int64_t most_replicas, tt_placement **placement_out)
 {
+    /* Slots travel as int32, and the tables must be countable. */
+    TT_CHECK(E <= INT32_MAX && n_groups * slots_per_group <= INT32_MAX, TT_ERR_ARG,
+             "%d groups of %" PRId64 " slots are too many", n_groups, slots_per_group);
+    TT_CHECK(L <= MAX_ENTRIES / (n_groups * slots_per_group + most_replicas + 1), TT_ERR_ARG,
+             "%" PRId64 " layers of %" PRId64 " experts are too many", L, E);
     tt_placement *p = calloc(1, sizeof(*p));
     TT_CHECK(p, TT_ERR_NOMEM, "no memory for a placement");
     p->L = L;
@@ -32,9 +36,9 @@ static tt_status alloc_placement(int64_t L, int64_t E, int n_groups, int64_t slo
     p->slots_per_group = slots_per_group;
     /* One more than needed: no request for zero bytes, whose answer differs between systems. */
     size_t slots = (size_t)(L * n_slots(p));
-    size_t replicas = (size_t)(L * E);
+    size_t replicas = (size_t)(L * most_replicas);
     p->expert_of_slot = malloc((slots + 1) * sizeof(*p->expert_of_slot));
-    p->replica_begin = calloc(replicas + 1, sizeof(*p->replica_begin));
+    p->replica_begin = calloc((size_t)(L * E) + 1, sizeof(*p->replica_begin));
     p->replica_slot = calloc(replicas + 1, sizeof(*p->replica_slot));
     p->replica_share = calloc(replicas + 1, sizeof(*p->replica_share));
     if (!p->expert_of_slot || !p->replica_begin || !p->replica_slot || !p->replica_share) {
@@ -54,13 +58,8 @@ tt_status tt_placement_linear(int64_t L, int64_t E, int n_groups, tt_placement *
              "%" PRId64 " layers of %" PRId64 " experts cannot be placed on %d groups", L, E,
              n_groups);
     int64_t slots_per_group = n_groups > 0 ? E / n_groups + (E % n_groups != 0) : 0;
-    /* Slots travel as int32, and the tables must be countable. */
-    TT_CHECK(E <= INT32_MAX && n_groups * slots_per_group <= INT32_MAX, TT_ERR_ARG,
-             "%d groups of %" PRId64 " slots are too many", n_groups, slots_per_group);
-    TT_CHECK(L <= MAX_ENTRIES / (n_groups * slots_per_group + 1), TT_ERR_ARG,
-             "%" PRId64 " layers of %" PRId64 " experts are too many", L, E);
     tt_placement *p = NULL;
-    TT_TRY(alloc_placement(L, E, n_groups, slots_per_group, &p));
+    TT_TRY(tti_placement_alloc(L, E, n_groups, slots_per_group, E, &p));
     for (int group = 0; group < n_groups; group++) {
         int64_t first = 0;
         int64_t end = 0;
