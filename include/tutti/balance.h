@@ -93,4 +93,31 @@ TT_API tt_status tt_balance_most_rows(const tt_placement *placement, int64_t lay
 /* Slots of `to` that hold another expert than in `from` (NULL: hold any), over all layers. */
 TT_API int64_t tt_balance_moves(const tt_placement *from, const tt_placement *to);
 
+/* ---- files ---- */
+
+/* Counts of rows per layer and expert. */
+typedef struct tt_load_counts {
+    int64_t L, E, n_windows;
+    double tokens_per_window; /* 0 = not known */
+    char **layer;             /* layer[L]: "layer N" with N the layer in the model; "mtp" */
+    double *total;            /* [L][E] */
+    double *rows;             /* [n_windows][L][E], in order of time */
+} tt_load_counts;
+/* All zero, without names. */
+TT_API tt_status tt_load_counts_create(int64_t L, int64_t E, int64_t n_windows,
+                                       tt_load_counts **counts_out);
+TT_API void tt_load_counts_destroy(tt_load_counts **counts);
+/* TT_ERR_FILE names the file and what is wrong in it, TT_ERR_IO the file that cannot be written; a
+ * file is replaced only by a whole one. */
+TT_API tt_status tt_load_counts_read(const char *path, tt_load_counts **counts_out);
+TT_API tt_status tt_load_counts_write(const tt_load_counts *counts, const char *path);
+
+/* The same for placements; layer[L]: names as above. Read checks what it read (a missing expert, a
+ * share that is no number, ...); tt_placement_free_names frees the names. */
+TT_API tt_status tt_placement_write(const tt_placement *placement, char *const *layer,
+                                    const char *path);
+TT_API tt_status tt_placement_read(const char *path, tt_placement **placement_out,
+                                   char ***layer_out);
+TT_API void tt_placement_free_names(char ***layer, int64_t n);
+
 #endif

@@ -1,11 +1,20 @@
 /* balance_internal.h - what the files of the balance room share: one layer while it is planned. */
 #ifndef TUTTI_BALANCE_INTERNAL_H
 #define TUTTI_BALANCE_INTERNAL_H
+#include <jansson.h>
 #include "tutti/balance.h"
 
 /* A placement with empty slots and room for most_replicas of each layer. */
 tt_status tti_placement_alloc(int64_t L, int64_t E, int n_groups, int64_t slots_per_group,
                               int64_t most_replicas, tt_placement **placement_out);
+
+/* A file's JSON object, to json_decref. TT_ERR_FILE with the place. */
+tt_status tti_balance_read_json(const char *path, json_t **root_out);
+/* Writes it and drops it; NULL: there was no memory for it. TT_ERR_IO. */
+tt_status tti_balance_write_json(const char *path, json_t *root);
+/* value[rows][cols] as lists; whole numbers as such. */
+json_t *tti_balance_numbers(const double *value, int64_t rows, int64_t cols);
+json_t *tti_balance_names(char *const *name, int64_t n);
 
 /* One layer: which expert each slot holds, and how the rows of each expert are shared among its
  * replicas. Slot g * S + s is slot s of group g. Owned parts: all arrays. */
