@@ -36,7 +36,7 @@ room_of_header() {
     model | convert | load | tokenizer) echo model ;;
     plan) echo plan ;;
     balance) echo balance ;;
-    comm | comm_mpi | exchange | relay | share) echo comm ;;
+    comm | comm_mpi | exchange | ferry | relay | share) echo comm ;;
     moe) echo moe ;;
     attention) echo attention ;;
     engine) echo engine ;;

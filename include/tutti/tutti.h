@@ -3,6 +3,7 @@
 #define TUTTI_TUTTI_H
 #include "tutti/compiler.h"
 #include "tutti/status.h"
+#include "tutti/ferry.h"
 #include "tutti/hash.h"
 #include "tutti/log.h"
 #include "tutti/memory.h"
