@@ -23,9 +23,9 @@ typedef struct tt_placement {
     float *replica_share;    /* its share of the expert's rows; shares of one (l, e) sum to 1 */
 } tt_placement;
 
-/* Consecutive experts per group, counts differing by at most one (tt_layout_experts). Every layer
- * alike. */
-TT_API tt_status tt_placement_linear(int64_t L, int64_t E, int n_groups,
+/* Consecutive experts per group, counts differing by at most one (tt_layout_experts), and empty
+ * slots up to slots_per_group (0: no more than that takes). Every layer alike. */
+TT_API tt_status tt_placement_linear(int64_t L, int64_t E, int n_groups, int64_t slots_per_group,
                                      tt_placement **placement_out);
 TT_API void tt_placement_destroy(tt_placement **placement);
 TT_API uint64_t tt_placement_hash(const tt_placement *placement);
@@ -92,6 +92,44 @@ TT_API tt_status tt_balance_most_rows(const tt_placement *placement, int64_t lay
                                       const double *load, bool resolve, double *most_out);
 /* Slots of `to` that hold another expert than in `from` (NULL: hold any), over all layers. */
 TT_API int64_t tt_balance_moves(const tt_placement *from, const tt_placement *to);
+
+/* ---- which replica a row goes to ---- */
+
+typedef struct tt_spread tt_spread; /* opaque: what one source knows */
+typedef struct tt_spread_params {
+    const tt_placement *placement;
+    const int *distance; /* distance[n_groups] of the source from each group: 0 itself, larger is
+                          * farther; NULL: all alike */
+    int64_t level_rows;  /* batches of so many choices and more are levelled by their own counts;
+                          * others keep the placement's shares */
+} tt_spread_params;
+/* TT_ERR_NOMEM. */
+TT_API tt_status tt_spread_create(const tt_spread_params *params, tt_spread **spread_out);
+TT_API void tt_spread_destroy(tt_spread **spread);
+/* One layer is placed otherwise from now on: placement has the counts of create's. */
+TT_API void tt_spread_set(tt_spread *spread, const tt_placement *placement, int64_t layer);
+/* slot[i] of each of a batch's choices expert[n]; -1 of -1. Allocates nothing. */
+TT_API void tt_spread_choose(tt_spread *spread, int64_t layer, int64_t n, const int32_t *expert,
+                             int32_t *slot);
+
+/* ---- from one placement to another ---- */
+
+/* The weights of `expert` of a layer are copied from one slot to another. */
+typedef struct tt_move {
+    int32_t expert, from, to;
+} tt_move;
+/* Moves of one layer that bring `now` nearer to `goal` and can be made at once: at most most_in into
+ * each group and most_out out of it, and every expert has a slot afterwards. A copy is taken from
+ * the own node where it can be (node_of_group[n_groups], or NULL). move[n_groups * most_in]. Which
+ * slot of a group an expert is in does not count. Returns how many; 0: the goal is reached, or there
+ * is no memory to find out. With most_in and most_out above 0 every goal is reached. */
+TT_API int tt_balance_next_moves(const tt_placement *now, const tt_placement *goal, int64_t layer,
+                                 const int *node_of_group, int most_in, int most_out,
+                                 tt_move *move);
+/* Makes them, and shares the layer's rows out anew so that load[E] is levelled. The epoch grows by
+ * one. TT_ERR_NOMEM: nothing has changed. */
+TT_API tt_status tt_placement_move(tt_placement *placement, int64_t layer, const tt_move *move,
+                                   int n_moves, const double *load);
 
 /* ---- files ---- */
 

@@ -112,6 +112,10 @@ typedef struct tt_layout_params {
     tt_kv_format kv;
     tt_replicate replicate;
     int64_t overlap_rows, exchange_chunk; /* of tt_layout */
+    bool open_slots;     /* of tt_layout */
+    int64_t spare_slots; /* with open_slots, for replicas: beyond a group's part of the experts;
+                          * cut down to all experts */
+    int staged_slots;    /* with open_slots; of tt_layout */
 } tt_layout_params;
 
 /* One rank's part. Ids are -1 where the rank lacks the role. */
@@ -153,6 +157,12 @@ typedef struct tt_layout {
     int64_t exchange_chunk; /* most rows of a rank that an exchange sends at once: the experts
                              * begin with the first chunk while others fly, for the price of
                              * reading their weights for each; 0 = all rows of a step */
+    int64_t slots_per_group; /* experts that a group has room for in each layer: its part of them
+                              * if the counts were even, and spare ones for replicas */
+    bool open_slots;         /* any slot may hold any expert of its layer; else consecutive experts
+                              * stay in theirs */
+    int staged_slots;        /* experts that a rank can take in beside its slots, while steps go on;
+                              * 0: slots never change */
     bool must_share;        /* it decided on NODE: nothing else fits. Follows from the rest, so
                              * it is not in the hash */
     char why[256];          /* one line: what was chosen and why */

@@ -21,12 +21,12 @@ static int64_t n_slots(const tt_placement *p)
 }
 
 tt_status tti_placement_alloc(int64_t L, int64_t E, int n_groups, int64_t slots_per_group,
-                              int64_t most_replicas, tt_placement **placement_out)
+                              tt_placement **placement_out)
 {
     /* Slots travel as int32, and the tables must be countable. */
     TT_CHECK(E <= INT32_MAX && n_groups * slots_per_group <= INT32_MAX, TT_ERR_ARG,
              "%d groups of %" PRId64 " slots are too many", n_groups, slots_per_group);
-    TT_CHECK(L <= MAX_ENTRIES / (n_groups * slots_per_group + most_replicas + 1), TT_ERR_ARG,
+    TT_CHECK(L <= MAX_ENTRIES / (2 * n_groups * slots_per_group + 1), TT_ERR_ARG,
              "%" PRId64 " layers of %" PRId64 " experts are too many", L, E);
     tt_placement *p = calloc(1, sizeof(*p));
     TT_CHECK(p, TT_ERR_NOMEM, "no memory for a placement");
@@ -36,14 +36,13 @@ tt_status tti_placement_alloc(int64_t L, int64_t E, int n_groups, int64_t slots_
     p->slots_per_group = slots_per_group;
     /* One more than needed: no request for zero bytes, whose answer differs between systems. */
     size_t slots = (size_t)(L * n_slots(p));
-    size_t replicas = (size_t)(L * most_replicas);
     p->expert_of_slot = malloc((slots + 1) * sizeof(*p->expert_of_slot));
     p->replica_begin = calloc((size_t)(L * E) + 1, sizeof(*p->replica_begin));
-    p->replica_slot = calloc(replicas + 1, sizeof(*p->replica_slot));
-    p->replica_share = calloc(replicas + 1, sizeof(*p->replica_share));
+    p->replica_slot = calloc(slots + 1, sizeof(*p->replica_slot));
+    p->replica_share = calloc(slots + 1, sizeof(*p->replica_share));
     if (!p->expert_of_slot || !p->replica_begin || !p->replica_slot || !p->replica_share) {
         tt_placement_destroy(&p);
-        return TT_FAIL(TT_ERR_NOMEM, "no memory to place %zu experts", replicas);
+        return TT_FAIL(TT_ERR_NOMEM, "no memory for %zu slots", slots);
     }
     for (size_t i = 0; i < slots; i++) {
         p->expert_of_slot[i] = -1;
@@ -52,14 +51,19 @@ tt_status tti_placement_alloc(int64_t L, int64_t E, int n_groups, int64_t slots_
     return TT_OK;
 }
 
-tt_status tt_placement_linear(int64_t L, int64_t E, int n_groups, tt_placement **placement_out)
+tt_status tt_placement_linear(int64_t L, int64_t E, int n_groups, int64_t slots_per_group,
+                              tt_placement **placement_out)
 {
     TT_CHECK(L >= 0 && E >= 0 && n_groups >= 0 && (n_groups > 0 || E == 0), TT_ERR_ARG,
              "%" PRId64 " layers of %" PRId64 " experts cannot be placed on %d groups", L, E,
              n_groups);
-    int64_t slots_per_group = n_groups > 0 ? E / n_groups + (E % n_groups != 0) : 0;
+    const int64_t least = n_groups > 0 ? E / n_groups + (E % n_groups != 0) : 0;
     tt_placement *p = NULL;
-    TT_TRY(tti_placement_alloc(L, E, n_groups, slots_per_group, E, &p));
+    slots_per_group = slots_per_group > 0 ? slots_per_group : least;
+    TT_CHECK(slots_per_group >= least && slots_per_group <= E, TT_ERR_ARG,
+             "%" PRId64 " slots in each of %d groups for %" PRId64 " experts", slots_per_group,
+             n_groups, E);
+    TT_TRY(tti_placement_alloc(L, E, n_groups, slots_per_group, &p));
     for (int group = 0; group < n_groups; group++) {
         int64_t first = 0;
         int64_t end = 0;

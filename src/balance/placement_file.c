@@ -110,7 +110,7 @@ static tt_status read_all(const char *path, const json_t *root, tt_placement **o
              "%s: \"expert_of_slot\" and \"share\" must have %" PRId64
              " numbers for each of the \"layers\"",
              path, n);
-    TT_TRY(tti_placement_alloc(L, E, (int)n_groups, S, n, out));
+    TT_TRY(tti_placement_alloc(L, E, (int)n_groups, S, out));
     *layer_out = calloc((size_t)L + 1, sizeof(**layer_out));
     TT_CHECK(*layer_out, TT_ERR_NOMEM, "%s: no memory for names", path);
     for (int64_t l = 0; l < L; l++) {

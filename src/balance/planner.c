@@ -213,18 +213,10 @@ static tt_status place_pack(tti_layer_plan *plan)
     return st;
 }
 
-static void place_slots(tti_layer_plan *plan, const int32_t *expert_of_slot)
-{
-    tti_layer_plan_clear(plan);
-    for (int64_t s = 0; s < plan->n_groups * plan->S; s++) {
-        tti_layer_plan_put(plan, s, expert_of_slot[s]);
-    }
-}
-
 /* A layer as a placement has it. */
 static void place_as(tti_layer_plan *plan, const tt_placement *placement, int64_t layer)
 {
-    place_slots(plan, placement->expert_of_slot + layer * plan->n_groups * plan->S);
+    tti_layer_plan_place(plan, placement->expert_of_slot + layer * plan->n_groups * plan->S);
 }
 
 /* Experts that a group keeps go back to the slots that they have. */
@@ -304,7 +296,7 @@ static tt_status place_layer(tti_layer_plan *plan, const tt_balance_params *p, i
         place_linear(plan);
         tti_level(plan);
         if (tti_most_rows(plan) > most) {
-            place_slots(plan, slots);
+            tti_layer_plan_place(plan, slots);
         }
         free(slots);
     }
@@ -314,34 +306,12 @@ static tt_status place_layer(tti_layer_plan *plan, const tt_balance_params *p, i
 
 /* ---- all layers ---- */
 
-/* Room for a placement of these counts; tables of replicas are sized for full slots. */
+/* Room for a placement of these counts. */
 static tt_status alloc_like(const tt_balance_params *p, tt_placement **placement_out)
 {
-    TT_TRY(tti_placement_alloc(p->L, p->E, p->n_groups, p->slots_per_group,
-                               p->n_groups * p->slots_per_group, placement_out));
+    TT_TRY(tti_placement_alloc(p->L, p->E, p->n_groups, p->slots_per_group, placement_out));
     (*placement_out)->epoch = p->current ? p->current->epoch + 1 : 0;
     return TT_OK;
-}
-
-/* Writes a levelled layer into a placement; layers come in ascending order. */
-static void write_layer(const tti_layer_plan *plan, tt_placement *placement, int64_t layer)
-{
-    const int64_t n = plan->n_groups * plan->S;
-    int64_t at = placement->replica_begin[layer * plan->E];
-    memcpy(placement->expert_of_slot + layer * n, plan->slot, (size_t)n * sizeof(*plan->slot));
-    for (int64_t e = 0; e < plan->E; e++) {
-        const int n_replicas = tti_layer_plan_replicas(plan, e);
-        for (int g = 0; g < plan->n_groups; g++) {
-            const int32_t s = plan->slot_of[e * plan->n_groups + g];
-            if (s >= 0) {
-                placement->replica_slot[at] = s;
-                placement->replica_share[at++] = plan->load[e] > 0.0
-                                                     ? (float)(plan->rows[s] / plan->load[e])
-                                                     : 1.0f / (float)n_replicas;
-            }
-        }
-        placement->replica_begin[layer * plan->E + e + 1] = at;
-    }
 }
 
 /* Improves the layers of `current`, the one whose busiest group has most above the mean first. */
@@ -394,7 +364,7 @@ static tt_status plan_layers(const tt_balance_params *p, const double *load, tti
             TT_TRY(place_layer(&all[l], p, l));
         }
         tti_level(&all[l]);
-        write_layer(&all[l], placement, l);
+        tti_layer_plan_write(&all[l], placement, l);
     }
     return TT_OK;
 }

@@ -23,7 +23,8 @@ static const double NS_PER_S = 1e9;
 static tt_status create_local(tt_engine *engine, tt_load_params *load)
 {
     const tt_arch *arch = engine->arch;
-    TT_TRY(tt_placement_linear(arch->L, arch->E, engine->layout->n_groups, &engine->placement));
+    TT_TRY(tt_placement_linear(arch->L, arch->E, engine->layout->n_groups,
+                               engine->layout->slots_per_group, &engine->placement));
     TT_TRY(tt_kv_create(arch, engine->layout, engine->rank, load->node, &engine->kv));
     TT_TRY(tti_schedule_init(&engine->schedule, engine->layout, engine->role->dp_id >= 0));
     TT_TRY(tti_admission_init(engine));

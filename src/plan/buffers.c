@@ -285,7 +285,7 @@ static uint64_t expert_ffn_bytes(const tt_arch *arch, const tt_layout *layout)
 {
     enum { GROUP_FLOATS = 16 }; /* of a group of rows for one expert, in each list of such */
     const int64_t rows = tt_layout_job_rows(layout);
-    const int64_t n_slots = (arch->E + layout->n_groups - 1) / layout->n_groups;
+    const int64_t n_slots = layout->slots_per_group;
     const int64_t n_groups = tt_layout_max_groups(arch, layout, n_slots);
     uint64_t bytes = tt_rows_bytes(layout->act, rows, larger(arch->H, arch->F));
     add_floats(&bytes, rows, 2 * arch->H + 2 * arch->F);

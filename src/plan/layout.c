@@ -30,6 +30,7 @@ enum {
     DEFAULT_CONTEXT = 4096,      /* tokens; a model's own limit is often more than memory holds */
     DEFAULT_HANDLES = 3,         /* the exchange's contract: at least 3 in flight */
     MAX_HANDLES = 64,
+    MAX_SPARE = 1 << 10, /* slots */
     MAX_RANKS = 1 << 20,
     MAX_ROWS = 1 << 20,     /* of a batch or a chunk: rows x choices stay in 32 bits on the wire */
     NAMED_COUNTS_BYTES = 96 /* text of the counts that would be allowed */
@@ -367,6 +368,9 @@ static tt_status check_params(const tt_arch *arch, const tt_layout_params *p)
              "%d exchange handles: not in 1 to %d", p->n_handles, MAX_HANDLES);
     TT_CHECK(p->exchange_chunk >= 0, TT_ERR_USAGE, "exchange-chunk %" PRId64 " is negative",
              p->exchange_chunk);
+    TT_CHECK(p->spare_slots >= 0 && p->spare_slots <= MAX_SPARE && p->staged_slots >= 0 &&
+                 p->staged_slots <= MAX_SPARE,
+             TT_ERR_USAGE, "%" PRId64 " spare slots: not in 0 to %d", p->spare_slots, MAX_SPARE);
     TT_CHECK(p->kv_memory_bytes >= 0, TT_ERR_USAGE, "kv-memory %" PRId64 " is negative",
              p->kv_memory_bytes);
     return TT_OK;
@@ -403,6 +407,21 @@ static void set_sizes(const tt_arch *arch, const tt_layout_params *p, tt_layout 
         layout->n_handles > 1 && (p->overlap_rows > 0 || (layout->n_nodes > 1 && arch->E > 0));
     layout->overlap_rows = may_overlap ? p->overlap_rows : 0;
     layout->exchange_chunk = p->exchange_chunk;
+}
+
+/* Once the groups are known. */
+static void set_slots(const tt_arch *arch, const tt_layout_params *p, tt_layout *layout)
+{
+    if (layout->n_groups == 0) {
+        return;
+    }
+    layout->slots_per_group = divide_up(arch->E, layout->n_groups);
+    layout->open_slots = p->open_slots;
+    if (p->open_slots) {
+        const int64_t spare = arch->E - layout->slots_per_group;
+        layout->slots_per_group += p->spare_slots < spare ? p->spare_slots : spare;
+        layout->staged_slots = layout->n_groups > 1 ? p->staged_slots : 0;
+    }
 }
 
 /* Rows of a step, once dp and tp are known. */
@@ -522,6 +541,7 @@ static tt_status fill_layout(draft *d, tt_layout *layout)
     layout->route = tt_route_choose(p->route, layout->expert_rank, layout->n_groups * layout->etp,
                                     p->node_of_rank);
     set_rows(layout);
+    set_slots(d->arch, p, layout);
     TT_CHECK(tt_layout_n_chunks(layout) <= TT_EXCHANGE_MAX_CHUNKS / layout->n_handles, TT_ERR_USAGE,
              "exchange-chunk %" PRId64 " cuts %" PRId64 " rows of a rank in more than %d chunks",
              layout->exchange_chunk, layout->max_rows_rank,
@@ -597,7 +617,10 @@ uint64_t tt_layout_hash(const tt_layout *layout)
                             layout->kv,
                             layout->replicate,
                             layout->overlap_rows,
-                            layout->exchange_chunk};
+                            layout->exchange_chunk,
+                            layout->slots_per_group,
+                            layout->open_slots,
+                            layout->staged_slots};
     uint64_t hash = TT_HASH_BEGIN;
     for (size_t i = 0; i < sizeof(head) / sizeof(head[0]); i++) {
         hash = tt_hash_u64(hash, (uint64_t)head[i]);

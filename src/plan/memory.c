@@ -292,6 +292,23 @@ tt_status tti_plan_list_dense(const tt_model *model, const tt_layout *layout, in
     return TT_OK;
 }
 
+/* An expert's part: `inner` columns between its matrices, `outer` ones of its output. */
+static uint64_t one_expert(const view *v, int64_t layer, int64_t e, int64_t inner, int64_t outer)
+{
+    const tt_arch *a = v->arch;
+    const uint64_t part[] = {expert_matrix(v, TT_ROLE_EXPERT_GATE, layer, e, inner, a->H),
+                             expert_matrix(v, TT_ROLE_EXPERT_UP, layer, e, inner, a->H),
+                             expert_matrix(v, TT_ROLE_EXPERT_DOWN, layer, e, outer, a->F),
+                             vector(v, TT_ROLE_EXPERT_GATE_BIAS, layer, inner),
+                             vector(v, TT_ROLE_EXPERT_UP_BIAS, layer, inner),
+                             vector(v, TT_ROLE_EXPERT_DOWN_BIAS, layer, outer)};
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < sizeof(part) / sizeof(part[0]); i++) {
+        bytes = tti_plan_add(bytes, part[i]);
+    }
+    return bytes;
+}
+
 uint64_t tti_plan_expert_bytes(const tt_model *model, const tt_layout *layout, int rank)
 {
     view v = view_of(model, layout, rank);
@@ -305,21 +322,18 @@ uint64_t tti_plan_expert_bytes(const tt_model *model, const tt_layout *layout, i
     int64_t inner = end - begin;
     tt_layout_columns(a->H, layout->etp, v.role->etp_id, &begin, &end);
     int64_t outer = end - begin;
-    uint64_t bytes = 0;
+    uint64_t bytes = 0, largest = 0;
     for (int64_t layer = 0; layer < a->L; layer++) {
-        for (int64_t e = first; a->layer[layer].is_moe && e < last; e++) {
-            bytes =
-                tti_plan_add(bytes, expert_matrix(&v, TT_ROLE_EXPERT_GATE, layer, e, inner, a->H));
-            bytes =
-                tti_plan_add(bytes, expert_matrix(&v, TT_ROLE_EXPERT_UP, layer, e, inner, a->H));
-            bytes =
-                tti_plan_add(bytes, expert_matrix(&v, TT_ROLE_EXPERT_DOWN, layer, e, outer, a->F));
-            bytes = tti_plan_add(bytes, vector(&v, TT_ROLE_EXPERT_GATE_BIAS, layer, inner));
-            bytes = tti_plan_add(bytes, vector(&v, TT_ROLE_EXPERT_UP_BIAS, layer, inner));
-            bytes = tti_plan_add(bytes, vector(&v, TT_ROLE_EXPERT_DOWN_BIAS, layer, outer));
+        if (a->layer[layer].is_moe && layout->open_slots) { /* its experts are alike */
+            const uint64_t slot = one_expert(&v, layer, 0, inner, outer);
+            bytes = tti_plan_add(bytes, tti_plan_mul(slot, (uint64_t)layout->slots_per_group));
+            largest = slot > largest ? slot : largest;
+        }
+        for (int64_t e = first; a->layer[layer].is_moe && !layout->open_slots && e < last; e++) {
+            bytes = tti_plan_add(bytes, one_expert(&v, layer, e, inner, outer));
         }
     }
-    return bytes;
+    return tti_plan_add(bytes, tti_plan_mul(largest, (uint64_t)layout->staged_slots));
 }
 
 /* ---- the rest ---- */

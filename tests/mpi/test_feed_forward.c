@@ -323,7 +323,7 @@ static void run_layout(tt_world *world, const tt_model *model, tt_layout_params 
     tt_stream *compute = NULL;
     tt_moe *moe = NULL;
     MUST(tt_layout_create(&model->arch, &params, &layout));
-    MUST(tt_placement_linear(model->arch.L, model->arch.E, layout->n_groups, &placement));
+    MUST(tt_placement_linear(model->arch.L, model->arch.E, layout->n_groups, 0, &placement));
     tt_stream_params stream = {"compute", 1 + rank % 2, true, NULL};
     MUST(tt_stream_create(&stream, &compute));
     tt_load_params load = {.model = model, .node = TT_MEMORY_ANY_NODE};
@@ -479,7 +479,7 @@ static void not_a_number_is_told_to_all(tt_world *world, const tt_model *model)
     tt_stream *compute = NULL;
     tt_moe *moe = NULL;
     MUST(tt_layout_create(&model->arch, &params, &layout));
-    MUST(tt_placement_linear(L, E, layout->n_groups, &placement));
+    MUST(tt_placement_linear(L, E, layout->n_groups, 0, &placement));
     tt_stream_params stream = {"compute", 1, true, NULL};
     MUST(tt_stream_create(&stream, &compute));
     tt_load_params load = {.model = model, .node = TT_MEMORY_ANY_NODE};

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
+#include "balance_fixture.h"
 #include "tutti/hash.h"
 
 enum { MOST_SLOTS = 512 };
@@ -261,30 +262,6 @@ static void no_group_holds_an_expert_twice(void **state)
     assert_non_null(strstr(tt_status_message(), "from 2 to 4 are possible"));
 }
 
-static uint64_t next_random(uint64_t *s)
-{
-    *s = *s * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    return *s >> 33;
-}
-
-static int64_t within(uint64_t *s, int64_t low, int64_t high)
-{
-    return low + (int64_t)(next_random(s) % (uint64_t)(high - low + 1));
-}
-
-/* Loads of a kind: even, Zipf, a few hot ones, many zeros. */
-static void random_load(uint64_t *s, int64_t n, double *load)
-{
-    const int64_t kind = within(s, 0, 3);
-    for (int64_t i = 0; i < n; i++) {
-        const double x = (double)within(s, 0, 1000);
-        load[i] = kind == 0   ? x
-                  : kind == 1 ? floor(1e5 / (1.0 + x))
-                  : kind == 2 ? (x > 950 ? 1e4 * x : 10.0)
-                              : (x > 500 ? 0.0 : x);
-    }
-}
-
 /* What holds for every plan: a valid placement (all experts, no group with one twice, shares that
  * sum to 1: tt_placement_check), no worse than linear, the same again, within max_moves. */
 static void every_plan_is_valid(void **state)
@@ -294,15 +271,16 @@ static void every_plan_is_valid(void **state)
     uint64_t s = 1;
     for (int i = 0; i < CASES; i++) {
         double load[MOST_L * MOST_E];
-        tt_balance_params p = {.L = within(&s, 1, MOST_L), .E = within(&s, 1, MOST_E)};
-        p.n_groups = (int)within(&s, 1, 12);
+        tt_balance_params p = {.L = random_within(&s, 1, MOST_L),
+                               .E = random_within(&s, 1, MOST_E)};
+        p.n_groups = (int)random_within(&s, 1, 12);
         const int64_t least = (p.E + p.n_groups - 1) / p.n_groups;
-        p.slots_per_group = within(&s, least, least + 2 < p.E ? least + 2 : p.E);
-        p.n_sets = (int)within(&s, 0, 4);
-        p.n_nodes = (int)within(&s, 0, 4);
-        p.steps = (double)within(&s, 1, 100);
-        p.rows_of_read = (double)within(&s, 0, 64);
-        p.max_moves = within(&s, 0, 6);
+        p.slots_per_group = random_within(&s, least, least + 2 < p.E ? least + 2 : p.E);
+        p.n_sets = (int)random_within(&s, 0, 4);
+        p.n_nodes = (int)random_within(&s, 0, 4);
+        p.steps = (double)random_within(&s, 1, 100);
+        p.rows_of_read = (double)random_within(&s, 0, 64);
+        p.max_moves = random_within(&s, 0, 6);
         random_load(&s, p.L * p.E, load);
         p.policy = TT_BALANCE_LINEAR;
         tt_placement *linear = plan(&p, load);

@@ -567,7 +567,7 @@ static void the_hash_sees_every_setting(void **state)
     (void)state;
     tt_arch arch = small_arch();
     const tt_layout_params base = {.n_ranks = 4, .dp = 4, .tp = 1};
-    enum { N_CHANGES = 14 };
+    enum { N_CHANGES = 17 };
     tt_layout_params changed[N_CHANGES];
     for (int i = 0; i < N_CHANGES; i++) {
         changed[i] = base;
@@ -587,6 +587,10 @@ static void the_hash_sees_every_setting(void **state)
     changed[11].combine = TT_COMBINE_REDUCED;
     changed[12].overlap_rows = 3;
     changed[13].exchange_chunk = 3;
+    changed[14].open_slots = true;
+    changed[15].open_slots = changed[16].open_slots = true;
+    changed[15].spare_slots = 1;
+    changed[16].staged_slots = 2;
     tt_layout *layout = plan_layout(&arch, &base);
     const int64_t rows = layout->max_rows_rank;
     const struct {

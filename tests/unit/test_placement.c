@@ -13,7 +13,7 @@
 static tt_placement *linear(int64_t L, int64_t E, int n_groups)
 {
     tt_placement *p = NULL;
-    if (tt_placement_linear(L, E, n_groups, &p) != TT_OK) {
+    if (tt_placement_linear(L, E, n_groups, 0, &p) != TT_OK) {
         fail_msg("%s", tt_status_message());
     }
     return p;
@@ -95,11 +95,11 @@ static void empty_models_have_empty_placements(void **state)
         tt_placement_destroy(&p);
     }
     tt_placement *p = NULL;
-    assert_int_equal(tt_placement_linear(1, 8, 0, &p), TT_ERR_ARG);
-    assert_int_equal(tt_placement_linear(-1, 8, 1, &p), TT_ERR_ARG);
-    assert_int_equal(tt_placement_linear(INT64_MAX, 8, 1, &p), TT_ERR_ARG);
-    assert_int_equal(tt_placement_linear(1, INT64_MAX, 1, &p), TT_ERR_ARG);
-    assert_int_equal(tt_placement_linear(1, INT32_MAX, INT32_MAX - 1, &p),
+    assert_int_equal(tt_placement_linear(1, 8, 0, 0, &p), TT_ERR_ARG);
+    assert_int_equal(tt_placement_linear(-1, 8, 1, 0, &p), TT_ERR_ARG);
+    assert_int_equal(tt_placement_linear(INT64_MAX, 8, 1, 0, &p), TT_ERR_ARG);
+    assert_int_equal(tt_placement_linear(1, INT64_MAX, 1, 0, &p), TT_ERR_ARG);
+    assert_int_equal(tt_placement_linear(1, INT32_MAX, INT32_MAX - 1, 0, &p),
                      TT_ERR_ARG); /* slots past int32 */
     assert_null(p);
     tt_placement_destroy(&p);
