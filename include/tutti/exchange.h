@@ -90,7 +90,7 @@ TT_API void tt_exchange_destroy(tt_exchange **exchange);
 TT_API uint64_t tt_exchange_memory_bytes(const tt_exchange_params *params, const int *node_of_rank,
                                          int n_ranks, int rank);
 
-/* Sets the map that later prepares use; copied. MPI: logically collective: all ranks must set equal
+/* Sets the map that later prepares use; copied. NULL: the map stays, with another epoch. MPI: logically collective: all ranks must set equal
  * maps for the same uses. Errors: TT_ERR_ARG for a rank that is no owner, or one that serves a slot
  * twice. */
 TT_API tt_status tt_exchange_set_owners(tt_exchange *exchange, const tt_owner_map *map,

@@ -56,7 +56,7 @@ typedef struct tt_moe_params {
     const tt_model *model;
     const tt_layout *layout;
     tt_world *world;
-    const tt_placement *placement; /* kept as pointer */
+    const tt_placement *placement; /* kept as pointer; of the layout's counts */
     tt_stream *compute;
     tt_load_params *load;
 } tt_moe_params;
@@ -81,8 +81,23 @@ TT_API tt_status tt_moe_begin(tt_moe *moe, int handle, int64_t layer, int64_t T,
                               tt_status mine);
 TT_API tt_status tt_moe_end(tt_moe *moe, int handle, int other, float *y);
 
-/* Rows that reached this rank's slots since create: count[L][n local slots]; for statistics. */
-TT_API const uint64_t *tt_moe_load_counts(const tt_moe *moe, int64_t *n_slots_out);
+/* How often this rank's rows chose each expert since create: count[L][E]; NULL on ranks without
+ * attention. */
+TT_API const uint64_t *tt_moe_expert_counts(const tt_moe *moe);
+
+/* ---- weights that change between steps (tt_layout.open_slots) ---- */
+enum { TT_MOE_SLOT_PARTS = 6 };
+typedef struct tt_moe_part {
+    void *data;
+    size_t bytes;
+} tt_moe_part;
+/* The memory of one of this rank's slots, whatever is in it: part[TT_MOE_SLOT_PARTS]; returns how
+ * many. Slots of one layer have parts of the same sizes in the same order on all ranks of the same
+ * column part. Who writes there does so between steps, before tt_moe_take_placement. */
+TT_API int tt_moe_slot_parts(const tt_moe *moe, int64_t layer, int64_t slot, tt_moe_part *part);
+/* The placement (create's, which has been changed, and its epoch) holds from the next step on, in
+ * this layer. MPI: logically collective, between steps. */
+TT_API tt_status tt_moe_take_placement(tt_moe *moe, int64_t layer);
 /* Experts of this rank's slots that had rows, summed over layers and steps, each counted once a
  * step; on ranks of another column part than the first 0. */
 TT_API uint64_t tt_moe_experts_touched(const tt_moe *moe);

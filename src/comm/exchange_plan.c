@@ -100,6 +100,10 @@ static tt_status grow(tt_exchange *x, int64_t n)
 tt_status tt_exchange_set_owners(tt_exchange *exchange, const tt_owner_map *map, uint64_t epoch)
 {
     tt_exchange *x = exchange;
+    if (!map) {
+        x->epoch = epoch;
+        return TT_OK;
+    }
     TT_CHECK(map->n_slots >= 0 && map->n_slots <= INT32_MAX / x->width, TT_ERR_ARG,
              "a map of %lld slots", (long long)map->n_slots);
     int64_t n = map->n_slots * x->width;

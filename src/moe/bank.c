@@ -1,7 +1,6 @@
 /* bank.c - life of the feed-forward layers: what this rank loads, the exchange and gathers it
  * needs, and all work buffers, sized once so that the step path allocates nothing. */
 #include "moe_internal.h"
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,43 +36,6 @@ static tt_status load_attention_side(tt_moe *moe, tt_load_params *load, int64_t 
     return TT_OK;
 }
 
-/* Each matrix is a read of its own and the next expert is told ahead: neighbouring slots are
- * neighbours in files, which the system's own read-ahead sees. Neither telling it megabytes ahead
- * nor joining reads is faster, even of small experts (128 KiB a matrix, 3072 of them, cold cache:
- * 1.8 s as here, 2.4 s told 4 MiB ahead; the calls themselves take below 2 % of it). */
-static tt_status load_experts(tt_moe *moe, tt_load_params *load, int64_t layer)
-{
-    tti_moe_layer *l = &moe->layer[layer];
-    l->slot = calloc((size_t)moe->n_slots + 1, sizeof(*l->slot));
-    TT_CHECK(l->slot, TT_ERR_NOMEM, "no memory for %lld expert slots", (long long)moe->n_slots);
-    const tt_placement *placement = moe->placement;
-    const int32_t *expert = placement->expert_of_slot +
-                            (layer * placement->n_groups + moe->role->group_id) * moe->n_slots;
-    size_t bytes = 0;
-    for (int64_t s = 0; s < moe->n_slots; s++) {
-        bytes += expert[s] >= 0
-                     ? tti_ffn_packed_bytes(load, &tti_ffn_expert, layer, expert[s], &moe->part)
-                     : 0;
-    }
-    if (bytes > 0) {
-        char what[40];
-        snprintf(what, sizeof(what), "experts of layer %lld", (long long)layer);
-        TT_TRY(tt_arena_init(&l->experts, what, bytes, load->node));
-    }
-    load->arena = bytes > 0 ? &l->experts : NULL;
-    for (int64_t s = 0; s < moe->n_slots; s++) {
-        if (expert[s] >= 0) {
-            if (s + 1 < moe->n_slots && expert[s + 1] >= 0) {
-                tti_ffn_will_need(load, &tti_ffn_expert, layer, expert[s + 1], &moe->part);
-            }
-            TT_TRY(tti_ffn_load(load, &tti_ffn_expert, layer, expert[s], &moe->part, &l->slot[s]));
-        }
-    }
-    /* it was sized as its parts were then taken */
-    TT_ASSERT(l->experts.used_bytes == l->experts.size_bytes);
-    return TT_OK;
-}
-
 /* First what the ranks of a node read together, then what each reads alone, so that none waits for
  * another's experts. */
 static tt_status load_layers(tt_moe *moe, tt_load_params *load)
@@ -89,7 +51,7 @@ static tt_status load_layers(tt_moe *moe, tt_load_params *load)
     tt_status st = TT_OK;
     for (int64_t l = 0; l < moe->L && st == TT_OK; l++) {
         if (moe->layer[l].is_moe && moe->role->group_id >= 0) {
-            st = load_experts(moe, load, l);
+            st = tti_slots_load(moe, load, l);
         }
     }
     load->alone = false;
@@ -128,7 +90,7 @@ static void take_all(tt_moe *moe, tt_arena *arena, bool has_moe, bool has_dense)
     moe->job_gate = tt_arena_take(arena, rows * moe->F, sizeof(float));
     moe->job_up = tt_arena_take(arena, rows * moe->F, sizeof(float));
     moe->job_y = tt_arena_take(arena, rows * (moe->part.h_end - moe->part.h_begin), sizeof(float));
-    moe->load_count = tt_arena_take(arena, moe->L * moe->n_slots, sizeof(uint64_t));
+    moe->expert_count = tt_arena_take(arena, attends ? moe->L * moe->E : 0, sizeof(uint64_t));
     moe->touched_in = tt_arena_take(arena, moe->L * moe->n_slots, sizeof(uint64_t));
     for (int h = 0; h < layout->n_handles; h++) {
         tti_moe_flight *flight = &moe->flight[h];
@@ -154,7 +116,9 @@ static tt_status make_buffers(tt_moe *moe, int node, bool has_moe, bool has_dens
     take_all(moe, &count, has_moe, has_dense);
     TT_TRY(tt_arena_init(&moe->arena, "feed-forward work buffers", count.used_bytes, node));
     take_all(moe, &moe->arena, has_moe, has_dense);
-    memset(moe->load_count, 0, (size_t)(moe->L * moe->n_slots) * sizeof(uint64_t));
+    if (moe->role->dp_id >= 0) {
+        memset(moe->expert_count, 0, (size_t)(moe->L * moe->E) * sizeof(uint64_t));
+    }
     memset(moe->touched_in, 0, (size_t)(moe->L * moe->n_slots) * sizeof(uint64_t));
     return TT_OK;
 }
@@ -313,9 +277,10 @@ static tt_status create_local(tt_moe *moe, const tt_moe_params *params, bool has
     TT_CHECK(moe->layer, TT_ERR_NOMEM, "no memory for %lld layers", (long long)moe->L);
     if (has_moe) {
         TT_TRY(tt_placement_check(moe->placement));
-        TT_CHECK(moe->placement->replica_begin[moe->placement->L * moe->E] ==
-                     moe->placement->L * moe->E,
-                 TT_ERR_UNSUPPORTED, "replicated experts are not built yet");
+        TT_TRY(tti_slots_check(moe, params->load));
+        if (moe->layout->open_slots && moe->role->dp_id >= 0) {
+            TT_TRY(tti_slots_spread(moe));
+        }
     }
     TT_TRY(make_buffers(moe, params->load->node, has_moe, has_dense));
     return load_layers(moe, params->load);
@@ -383,6 +348,7 @@ void tt_moe_destroy(tt_moe **moe_ptr)
     tt_exchange_destroy(&moe->exchange);
     tt_gather_destroy(&moe->tp_gather);
     tt_gather_destroy(&moe->etp_gather);
+    tt_spread_destroy(&moe->spread);
     for (int64_t l = 0; moe->layer && l < moe->L; l++) {
         tti_moe_layer *layer = &moe->layer[l];
         tt_ffn_fini(&layer->dense);
@@ -390,11 +356,7 @@ void tt_moe_destroy(tt_moe **moe_ptr)
         tt_memory_free(layer->choice_bias, (size_t)moe->E * sizeof(float));
         tt_ffn_fini(&layer->shared);
         tt_linear_fini(&layer->shared_router);
-        for (int64_t s = 0; layer->slot && s < moe->n_slots; s++) {
-            tt_ffn_fini(&layer->slot[s]);
-        }
-        free(layer->slot);
-        tt_arena_fini(&layer->experts);
+        tti_slots_fini(moe, layer);
     }
     free(moe->layer);
     free(moe->flight);
@@ -408,10 +370,9 @@ uint64_t tt_moe_experts_touched(const tt_moe *moe)
     return moe->role->etp_id > 0 ? 0 : moe->experts_touched;
 }
 
-const uint64_t *tt_moe_load_counts(const tt_moe *moe, int64_t *n_slots_out)
+const uint64_t *tt_moe_expert_counts(const tt_moe *moe)
 {
-    *n_slots_out = moe->n_slots;
-    return moe->load_count;
+    return moe->role->dp_id >= 0 ? moe->expert_count : NULL;
 }
 
 uint64_t tt_moe_bytes_read(const tt_moe *moe)

@@ -311,7 +311,6 @@ tt_status tti_moe_run_experts(tt_moe *moe, int handle, tti_moe_flight *flight, t
         for (int64_t g = done; st == TT_OK && g < next; g++) {
             const tt_exchange_rows *group = &flight->chosen[g];
             int64_t at = flight->layer * moe->n_slots + group->slot;
-            moe->load_count[at] += (uint64_t)group->n;
             moe->experts_touched += moe->touched_in[at] != moe->n_steps;
             moe->touched_in[at] = moe->n_steps;
             st = tt_exchange_push(moe->exchange, handle, group);

@@ -50,6 +50,16 @@ static tt_status load_part(tt_load_params *load, const part *p, const tt_tensor 
     return tt_load_vector(load, bias, p->begin, p->n_rows, &linear->bias);
 }
 
+/* What the network is like beside its weights. */
+static void describe(tt_ffn *ffn, const tt_arch *arch, const tt_tensor *down)
+{
+    ffn->F = down->cols;
+    ffn->H = down->rows;
+    ffn->activation = arch->activation;
+    ffn->limit = arch->activation_limit;
+    ffn->alpha = arch->activation_alpha;
+}
+
 tt_status tti_ffn_load(tt_load_params *load, const tti_ffn_roles *roles, int64_t layer,
                        int64_t expert, const tti_ffn_columns *columns, tt_ffn *ffn)
 {
@@ -69,13 +79,51 @@ tt_status tti_ffn_load(tt_load_params *load, const tti_ffn_roles *roles, int64_t
             return tt_status_trace(st, __FILE__, __LINE__, __func__);
         }
     }
-    const tt_arch *arch = tt_model_arch(load->model);
-    ffn->F = tensor.cols;
-    ffn->H = tensor.rows;
-    ffn->activation = arch->activation;
-    ffn->limit = arch->activation_limit;
-    ffn->alpha = arch->activation_alpha;
+    describe(ffn, tt_model_arch(load->model), &tensor);
     return TT_OK;
+}
+
+tt_status tti_ffn_reserve(tt_load_params *load, const tti_ffn_roles *roles, int64_t layer,
+                          int64_t expert, const tti_ffn_columns *columns, tt_ffn *ffn)
+{
+    tt_linear *const linears[PARTS] = {&ffn->gate, &ffn->up, &ffn->down};
+    part parts[PARTS];
+    parts_of(roles, columns, parts);
+    tt_tensor tensor = {0};
+    for (int i = 0; i < PARTS; i++) {
+        tensor = tt_model_tensor(load->model, parts[i].weight, layer, expert);
+        const ttk_format format = tt_load_format(load->weights, &tensor);
+        const size_t bytes = ttk_packed_bytes(&format, parts[i].n_rows, tensor.cols);
+        const bool has_bias = parts[i].bias != TT_ROLE_COUNT &&
+                              tt_model_tensor(load->model, parts[i].bias, layer, expert).name;
+        tt_linear_borrow(linears[i], &format, parts[i].n_rows, tensor.cols,
+                         bytes > 0 ? tt_arena_alloc(load->arena, bytes) : NULL);
+        if (has_bias && parts[i].n_rows > 0) {
+            void *bias = NULL;
+            TT_TRY(tt_memory_alloc("bias of an empty slot", (size_t)parts[i].n_rows * sizeof(float),
+                                   load->node, &bias));
+            linears[i]->bias = bias;
+        }
+    }
+    describe(ffn, tt_model_arch(load->model), &tensor);
+    return TT_OK;
+}
+
+bool tti_ffn_alike(const tt_load_params *load, const tti_ffn_roles *roles, int64_t layer, int64_t a,
+                   int64_t b)
+{
+    const tt_role weight[PARTS] = {roles->gate, roles->up, roles->down};
+    for (int i = 0; i < PARTS; i++) {
+        const tt_tensor first = tt_model_tensor(load->model, weight[i], layer, a),
+                        second = tt_model_tensor(load->model, weight[i], layer, b);
+        const ttk_format f = tt_load_format(load->weights, &first),
+                         s = tt_load_format(load->weights, &second);
+        if (f.code != s.code || f.scale != s.scale || f.shift != s.shift || f.group != s.group ||
+            f.super != s.super) {
+            return false;
+        }
+    }
+    return true;
 }
 
 void tti_ffn_will_need(const tt_load_params *load, const tti_ffn_roles *roles, int64_t layer,

@@ -88,14 +88,25 @@ static void route_part(void *arg, int thread_id, int n_threads)
             moe->route_status[thread_id] = st;
             memset(expert, 0xff, (size_t)moe->K * sizeof(int32_t)); /* -1: no choice */
         }
-        for (int64_t k = 0; k < moe->K; k++) {
-            const tt_placement *placement = moe->placement;
-            moe->slot[t * moe->K + k] =
-                expert[k] < 0
-                    ? -1
-                    : placement->replica_slot[placement->replica_begin[task->layer * placement->E +
-                                                                       expert[k]]];
+    }
+}
+
+/* Counts the rows' choices, and gives each the slot that serves it. */
+static void choose_slots(tt_moe *moe, int64_t layer, int64_t T)
+{
+    uint64_t *count = moe->expert_count + layer * moe->E;
+    const tt_placement *p = moe->placement;
+    for (int64_t i = 0; i < T * moe->K; i++) {
+        const int32_t expert = moe->expert[i];
+        if (expert >= 0) {
+            count[expert]++;
+            moe->slot[i] = p->replica_slot[p->replica_begin[layer * p->E + expert]];
+        } else {
+            moe->slot[i] = -1;
         }
+    }
+    if (moe->spread) {
+        tt_spread_choose(moe->spread, layer, T * moe->K, moe->expert, moe->slot);
     }
 }
 
@@ -107,6 +118,7 @@ static tt_status route(tt_moe *moe, int64_t layer, int64_t T, const float *x)
     tt_linear_run(router, moe->compute, "router", moe->logits, moe->E, &rows, T);
     route_task task = {moe, layer, T};
     tt_stream_run(moe->compute, "choose", route_part, &task);
+    choose_slots(moe, layer, T);
     moe->bytes_read += tt_linear_bytes(router);
     tt_span_end(&span, tt_linear_bytes(router));
     for (int i = 0; i < tt_stream_n_threads(moe->compute); i++) {

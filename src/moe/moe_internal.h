@@ -64,6 +64,7 @@ struct tt_moe {
     const tt_rank_role *role;
     tt_world *world;
     const tt_placement *placement;
+    tt_spread *spread; /* attention ranks with open slots; else experts live once */
     tt_stream *compute;
     int64_t L, H, E, K, F;  /* L with MTP layers that are loaded */
     int64_t n_slots;        /* local */
@@ -98,8 +99,8 @@ struct tt_moe {
     float *job_gate, *job_up; /* [job_rows][F] */
     float *job_y;             /* [job_rows][H part] */
 
-    uint64_t *load_count; /* [L][n_slots] */
-    uint64_t *touched_in; /* [L][n_slots]: the last step that had rows for it */
+    uint64_t *expert_count; /* [L][E]: choices of this rank's rows; attention ranks */
+    uint64_t *touched_in;   /* [L][n_slots]: the last step that had rows for it */
     uint64_t n_steps;
     uint64_t experts_touched;
     uint64_t bytes_read;
@@ -115,6 +116,12 @@ extern const tti_ffn_roles tti_ffn_dense, tti_ffn_shared, tti_ffn_expert;
 /* Loads those columns with their biases. On an error ffn is empty. */
 tt_status tti_ffn_load(tt_load_params *load, const tti_ffn_roles *roles, int64_t layer,
                        int64_t expert, const tti_ffn_columns *columns, tt_ffn *ffn);
+/* Memory as of those columns, out of load->arena, that holds nothing yet. */
+tt_status tti_ffn_reserve(tt_load_params *load, const tti_ffn_roles *roles, int64_t layer,
+                          int64_t expert, const tti_ffn_columns *columns, tt_ffn *ffn);
+/* Whether the matrices of two experts of a layer are packed in the same formats. */
+bool tti_ffn_alike(const tt_load_params *load, const tti_ffn_roles *roles, int64_t layer, int64_t a,
+                   int64_t b);
 /* Tells the system that they will be loaded soon. */
 void tti_ffn_will_need(const tt_load_params *load, const tti_ffn_roles *roles, int64_t layer,
                        int64_t expert, const tti_ffn_columns *columns);
@@ -139,6 +146,15 @@ void tti_ffn_run_inner(const tt_ffn *ffn, tt_stream *compute, const char *name,
                        const tti_ffn_half *half);
 void tti_ffn_run_down(const tt_ffn *ffn, tt_stream *compute, const char *name,
                       const tti_ffn_half *half);
+
+/* ---- slots.c ---- */
+/* Whether the placement fits, and, with open slots, experts are alike. */
+tt_status tti_slots_check(const tt_moe *moe, const tt_load_params *load);
+/* A layer's slots and the experts in them. */
+tt_status tti_slots_load(tt_moe *moe, tt_load_params *load, int64_t layer);
+void tti_slots_fini(tt_moe *moe, tti_moe_layer *layer);
+/* How this attention rank chooses among replicas. */
+tt_status tti_slots_spread(tt_moe *moe);
 
 /* ---- experts.c ---- */
 /* Which of the landed groups to compute: all of chunks that are done; of these, those of slots that

@@ -265,11 +265,20 @@ static uint64_t attention_bytes(const tt_arch *arch, const tt_layout *layout,
 /* Of the attention role: routing, shared experts, dense layers. */
 static uint64_t dense_ffn_bytes(const tt_arch *arch, const tt_layout *layout)
 {
-    enum { CHOICE_FLOATS = 3 }; /* expert, slot, weight */
+    enum {
+        CHOICE_FLOATS = 3, /* expert, slot, weight */
+        EXPERT_BYTES = 24,
+        COPY_BYTES = 64 /* of one that may be replicated, in one layer */
+    };
     const int64_t rows = layout->max_rows_rank;
     uint64_t bytes = 0, shared = 0;
     add_floats(&bytes, rows, arch->E + CHOICE_FLOATS * arch->K);
     add_floats(&bytes, TT_PLAN_THREADS, 2 * arch->E + 1);
+    add_bytes(&bytes, arch->L * arch->E, sizeof(uint64_t)); /* counts of choices */
+    if (layout->open_slots) {
+        add_bytes(&bytes, arch->L * arch->E, EXPERT_BYTES);
+        add_bytes(&bytes, (arch->L + 1) * layout->n_groups * layout->slots_per_group, COPY_BYTES);
+    }
     add_floats(&bytes, layout->max_rows_group, 2 * arch->F_dense);
     add_bytes(&bytes, 1,
               tt_rows_bytes(layout->act, layout->max_rows_group, larger(arch->F_dense, arch->H)));
@@ -290,7 +299,7 @@ static uint64_t expert_ffn_bytes(const tt_arch *arch, const tt_layout *layout)
     uint64_t bytes = tt_rows_bytes(layout->act, rows, larger(arch->H, arch->F));
     add_floats(&bytes, rows, 2 * arch->H + 2 * arch->F);
     add_floats(&bytes, n_groups, (1 + 2 * (int64_t)layout->n_handles) * GROUP_FLOATS);
-    add_bytes(&bytes, arch->L * n_slots, 2 * sizeof(uint64_t)); /* counts of rows and of touches */
+    add_bytes(&bytes, arch->L * n_slots, sizeof(uint64_t)); /* touches */
     return bytes;
 }
 
