@@ -27,7 +27,12 @@ typedef struct tt_placement {
  * slots up to slots_per_group (0: no more than that takes). Every layer alike. */
 TT_API tt_status tt_placement_linear(int64_t L, int64_t E, int n_groups, int64_t slots_per_group,
                                      tt_placement **placement_out);
+TT_API tt_status tt_placement_copy(const tt_placement *placement, tt_placement **copy_out);
 TT_API void tt_placement_destroy(tt_placement **placement);
+/* A layer becomes what layer `from_layer` of another placement of the same counts is. TT_ERR_NOMEM:
+ * nothing has changed. */
+TT_API tt_status tt_placement_take_layer(tt_placement *placement, int64_t layer,
+                                         const tt_placement *from, int64_t from_layer);
 TT_API uint64_t tt_placement_hash(const tt_placement *placement);
 /* TT_ERR_ARG naming layer and expert if an expert has no slot, a slot is out of range, a group
  * holds an expert twice, or shares do not sum to 1. */

@@ -12,6 +12,7 @@
 #define TUTTI_ENGINE_H
 #include <stdbool.h>
 #include <stdint.h>
+#include "tutti/balance.h"
 #include "tutti/comm.h"
 #include "tutti/model.h"
 #include "tutti/plan.h"
@@ -23,6 +24,14 @@ typedef struct tt_engine tt_engine; /* opaque */
  * must be a pure function of its arguments. */
 typedef void tt_logits_hook(void *arg, uint64_t request_id, const int32_t *ids, int64_t n_ids,
                             float *logits, int64_t V);
+
+/* Replicas of experts that follow the load (tt_layout.staged_slots > 0). No output depends on it. */
+typedef struct tt_engine_balance {
+    int64_t window_steps; /* from one plan to the next at least; 0 = 64 */
+    int64_t max_moves;    /* weights written to slots by a plan; 0 = as many as there are spare
+                           * slots, and two a layer */
+    double bytes_per_s;   /* of transfers out of a rank; 0 = 256 MB/s */
+} tt_engine_balance;
 
 typedef struct tt_engine_params {
     const tt_model *model;   /* kept as pointer */
@@ -37,6 +46,9 @@ typedef struct tt_engine_params {
     /* progress of loading on this rank; may be NULL */
     void (*loading)(void *arg, uint64_t packed_bytes, uint64_t total_bytes);
     void *loading_arg;
+    const tt_placement *placement;    /* of the layout's counts, with open slots; copied. NULL: each
+                                       * group has its part of the experts in order */
+    const tt_engine_balance *balance; /* NULL: experts stay where they are loaded */
 } tt_engine_params;
 
 /* Loads weights. MPI: collective on the world. Errors are agreed: all ranks fail or none. */
@@ -105,6 +117,14 @@ TT_API tt_status tt_engine_follow(tt_engine *engine);
 /* Rank 0: ends the others' follow. */
 TT_API tt_status tt_engine_stop(tt_engine *engine);
 
+/* Of balancing; the same on all ranks but for bytes_sent. */
+typedef struct tt_balance_figures {
+    uint64_t windows, plans; /* counts that were gathered; plans that were carried out */
+    uint64_t moves, dropped; /* experts copied into a slot; rounds that failed or were given up */
+    uint64_t bytes_sent;     /* of counts and weights */
+    uint64_t epoch;          /* of the placement */
+} tt_balance_figures;
+
 /* What was done since create, on this rank except where said. */
 typedef struct tt_engine_figures {
     uint64_t steps, steps_in_parts;    /* all; of them computed in two parts
@@ -123,6 +143,7 @@ typedef struct tt_engine_figures {
     uint64_t load_expert_bytes;        /* of them for routed experts */
     double load_s, step_s;
     uint64_t exchange_ns; /* in dispatch, waits and combine */
+    tt_balance_figures balance;
 } tt_engine_figures;
 TT_API tt_engine_figures tt_engine_get_figures(const tt_engine *engine);
 

@@ -29,6 +29,7 @@ typedef enum tt_phase {
     TT_PHASE_SAMPLE,
     TT_PHASE_WAIT_DISPATCH, /* nothing to compute: waiting for rows */
     TT_PHASE_WAIT_COMBINE,  /* nothing to compute: waiting for results */
+    TT_PHASE_MIGRATE,       /* experts that have come are put into their slots */
     TT_PHASE_STEP,          /* the whole step, around all others */
     TT_PHASE_COUNT
 } tt_phase;

@@ -156,21 +156,44 @@ int tt_balance_next_moves(const tt_placement *now, const tt_placement *goal, int
 
 /* ---- a placement after moves ---- */
 
-/* Replicas of a layer that stays as it is, behind those of the layer before. */
-static void copy_layer(tt_placement *to, const tt_placement *from, int64_t layer)
+/* Layer `layer` of a placement that is written layer by layer: as layer `from_layer` of another. */
+static void copy_layer(tt_placement *to, int64_t layer, const tt_placement *from,
+                       int64_t from_layer)
 {
-    const int64_t E = to->E, first = layer * E, at = to->replica_begin[first],
-                  begin = from->replica_begin[first], n = from->replica_begin[first + E] - begin,
-                  n_slots = to->n_groups * to->slots_per_group;
-    memcpy(to->expert_of_slot + layer * n_slots, from->expert_of_slot + layer * n_slots,
+    const int64_t E = to->E, n_slots = to->n_groups * to->slots_per_group,
+                  at = to->replica_begin[layer * E];
+    const int64_t *range = from->replica_begin + from_layer * E;
+    const size_t n = (size_t)(range[E] - range[0]);
+    memcpy(to->expert_of_slot + layer * n_slots, from->expert_of_slot + from_layer * n_slots,
            (size_t)n_slots * sizeof(*to->expert_of_slot));
-    memcpy(to->replica_slot + at, from->replica_slot + begin,
-           (size_t)n * sizeof(*to->replica_slot));
-    memcpy(to->replica_share + at, from->replica_share + begin,
-           (size_t)n * sizeof(*to->replica_share));
-    for (int64_t e = first; e < first + E; e++) {
-        to->replica_begin[e + 1] = from->replica_begin[e + 1] - begin + at;
+    memcpy(to->replica_slot + at, from->replica_slot + range[0], n * sizeof(*to->replica_slot));
+    memcpy(to->replica_share + at, from->replica_share + range[0], n * sizeof(*to->replica_share));
+    for (int64_t e = 0; e < E; e++) {
+        to->replica_begin[layer * E + e + 1] = range[e + 1] - range[0] + at;
     }
+}
+
+/* Who keeps p sees what `after` was, which is gone. */
+static void become(tt_placement *p, tt_placement *after)
+{
+    const tt_placement before = *p;
+    *p = *after;
+    *after = before;
+    tt_placement_destroy(&after);
+}
+
+tt_status tt_placement_take_layer(tt_placement *p, int64_t layer, const tt_placement *from,
+                                  int64_t from_layer)
+{
+    tt_placement *after = NULL;
+    TT_TRY(tti_placement_alloc(p->L, p->E, p->n_groups, p->slots_per_group, &after));
+    for (int64_t l = 0; l < p->L; l++) {
+        const bool is_new = l == layer;
+        copy_layer(after, l, is_new ? from : p, is_new ? from_layer : l);
+    }
+    after->epoch = p->epoch;
+    become(p, after);
+    return TT_OK;
 }
 
 tt_status tt_placement_move(tt_placement *p, int64_t layer, const tt_move *move, int n_moves,
@@ -196,14 +219,11 @@ tt_status tt_placement_move(tt_placement *p, int64_t layer, const tt_move *move,
         if (l == layer) {
             tti_layer_plan_write(&plan, after, l);
         } else {
-            copy_layer(after, p, l);
+            copy_layer(after, l, p, l);
         }
     }
     after->epoch = p->epoch + 1;
-    const tt_placement before = *p;
-    *p = *after; /* who keeps p sees the new one */
-    *after = before;
-    tt_placement_destroy(&after);
+    become(p, after);
     tti_layer_plan_fini(&plan);
     return TT_OK;
 }

@@ -84,6 +84,21 @@ tt_status tt_placement_linear(int64_t L, int64_t E, int n_groups, int64_t slots_
     return TT_OK;
 }
 
+tt_status tt_placement_copy(const tt_placement *p, tt_placement **copy_out)
+{
+    tt_placement *copy = NULL;
+    TT_TRY(tti_placement_alloc(p->L, p->E, p->n_groups, p->slots_per_group, &copy));
+    const size_t slots = (size_t)(p->L * n_slots(p)), experts = (size_t)(p->L * p->E),
+                 replicas = (size_t)p->replica_begin[experts];
+    memcpy(copy->expert_of_slot, p->expert_of_slot, slots * sizeof(*p->expert_of_slot));
+    memcpy(copy->replica_begin, p->replica_begin, (experts + 1) * sizeof(*p->replica_begin));
+    memcpy(copy->replica_slot, p->replica_slot, replicas * sizeof(*p->replica_slot));
+    memcpy(copy->replica_share, p->replica_share, replicas * sizeof(*p->replica_share));
+    copy->epoch = p->epoch;
+    *copy_out = copy;
+    return TT_OK;
+}
+
 void tt_placement_destroy(tt_placement **placement)
 {
     if (*placement) {

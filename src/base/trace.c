@@ -72,6 +72,7 @@ static const char *const phase_names[TT_PHASE_COUNT] = {
     [TT_PHASE_SAMPLE] = "sample",
     [TT_PHASE_WAIT_DISPATCH] = "wait-dispatch",
     [TT_PHASE_WAIT_COMBINE] = "wait-combine",
+    [TT_PHASE_MIGRATE] = "migrate",
     [TT_PHASE_STEP] = "step",
 };
 

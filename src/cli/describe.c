@@ -7,6 +7,7 @@
 #include "tutti/load.h"
 #include "tutti/stream.h"
 #include "ttk.h"
+#include "placing.h"
 
 tt_status tti_cli_check_source(const tti_cli_options *options, int n_words, const char *command,
                                const char *example)
@@ -147,7 +148,18 @@ tt_status tti_cli_plan_layout(const tti_cli_options *options, const tt_model *mo
     } else if (params.max_batch == 0) {
         params.max_batch = 1;
     }
-    tt_status status = tt_layout_create(tt_model_arch(model), &params, layout_out);
+    tti_cli_placing placing;
+    tt_placement *placement = NULL;
+    tt_status status = tti_cli_placing_open(options, &placing);
+    if (status == TT_OK) {
+        tti_cli_placing_params(&placing, options, &params);
+        status = tt_layout_create(tt_model_arch(model), &params, layout_out);
+    }
+    if (status == TT_OK) { /* only to see whether it could be had */
+        status = tti_cli_placing_make(&placing, model, *layout_out, &placement);
+    }
+    tt_placement_destroy(&placement);
+    tti_cli_placing_close(&placing);
     free(node_of_rank);
     return status;
 }

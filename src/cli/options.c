@@ -15,6 +15,7 @@
 /* The largest values that make sense; they keep later products far from overflow. */
 #define MAX_RANKS 65536.0
 #define MAX_TOKENS 1e9
+#define MAX_SLOTS 1024
 #define MAX_BYTES 1e18
 #define MAX_SECONDS 86400.0
 #define MAX_SEED 9.2e18
@@ -55,6 +56,20 @@ const tt_option tti_cli_layout_options[] = {
      "exchange at most N rows of a rank at once: experts begin with the first ones while others fly; 0 = all of a step"},
     {"overlap-rows", 0, TT_OPTION_INT, AT(overlap_rows), "-1", -1, MAX_TOKENS, NULL, "N",
      "steps of N rows and more in two parts, one's exchange behind the other; 0 = none, -1 = where that proves faster, on several nodes"},
+    {"balance", 0, TT_OPTION_STRING, AT(balance), "off", 0, 0, NULL, "HOW",
+     "experts on ranks: off = each rank its part in order, static:FILE = as a placement says, auto = copies of busy ones follow the load"},
+    {"placement", 0, TT_OPTION_STRING, AT(placement), NULL, 0, 0, NULL, "FILE",
+     "where experts are when the run begins, as tutti balance writes it; with auto they move on from there"},
+    {"load-stats", 0, TT_OPTION_STRING, AT(load_stats), NULL, 0, 0, NULL, "FILE",
+     "place experts by counts of an earlier run (--save-stats) when this one begins"},
+    {"spare-slots", 0, TT_OPTION_INT, AT(spare_slots), "-1", -1, MAX_SLOTS, NULL, "N",
+     "room on each rank for copies of busy experts, in each layer; -1 = 2 with auto or load-stats, else none"},
+    {"balance-steps", 0, TT_OPTION_INT, AT(balance_steps), "0", 0, MAX_TOKENS, NULL, "N",
+     "with auto: steps that are counted before experts may move; 0 = 64"},
+    {"balance-moves", 0, TT_OPTION_INT, AT(balance_moves), "0", 0, MAX_TOKENS, NULL, "N",
+     "with auto: experts copied at most from one count to the next; 0 = one for each spare slot, and two a layer"},
+    {"balance-rate", 0, TT_OPTION_BYTES, AT(balance_rate), "0", 0, MAX_BYTES, NULL, "BYTES",
+     "with auto: bytes a second out of a rank while experts move; 0 = 256M"},
     {"kv", 0, TT_OPTION_ENUM, AT(kv), "f32", 0, 0, TT_KV_CHOICES, "FORMAT",
      "cached keys and values"},
     {"replicate", 0, TT_OPTION_ENUM, AT(replicate), "auto", 0, 0, TT_REPLICATE_CHOICES, "HOW",
@@ -199,6 +214,10 @@ const tt_option tti_cli_environment[] = {
      "for tests: the node of each rank, or ranks per node"},
     {"inject-delay-us", 0, TT_OPTION_STRING, AT(environment_only), NULL, 0, 0, NULL, "N",
      "for tests: messages become visible this much later"},
+    {"inject-mb-s", 0, TT_OPTION_STRING, AT(environment_only), NULL, 0, 0, NULL, "N",
+     "for tests: exchanges between nodes go at so many megabytes a second out of each rank"},
+    {"inject-ferry", 0, TT_OPTION_STRING, AT(environment_only), NULL, 0, 0, NULL, "WHAT",
+     "for tests: fail:RANK damages what a rank sends of experts that move, stall:RANK keeps it from sending"},
     END,
 };
 

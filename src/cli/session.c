@@ -18,7 +18,7 @@
 enum {
     DEFAULT_MAX_BATCH = 32, /* sequences; what a run takes at once if nobody says */
     TRACE_SPANS = 1 << 16,  /* per thread; about 2.5 MiB */
-    OPTIONS_TEXT_BYTES = 512,
+    OPTIONS_TEXT_BYTES = 640,
     BAR_AFTER_MS = 500, /* no bar for what is over before anyone could read it */
     BAR_WIDTH = 30,     /* columns */
     NS_PER_MS = 1000000
@@ -75,13 +75,15 @@ static tt_status check_options_equal(tti_cli_session *session, const tt_layout_p
     snprintf(
         text, sizeof(text),
         "dp %d tp %d ep %d etp %d split %s weights %d wire %d %d exchange %d %d kv %d context %lld "
-        "kv-memory %lld max-batch %lld prefill-chunk %lld act %d kernels %s deadline %g replicate %d overlap %lld chunk %lld",
+        "kv-memory %lld max-batch %lld prefill-chunk %lld act %d kernels %s deadline %g replicate %d overlap %lld chunk %lld balance %016llx %lld %lld %lld %lld",
         p->dp, p->tp, p->ep, p->etp, p->split ? p->split : "-", (int)p->weights, (int)p->wire,
         (int)p->wire_back, (int)p->route, (int)p->combine, (int)p->kv,
         (long long)session->options->context, (long long)p->kv_memory_bytes,
         (long long)session->options->max_batch, (long long)p->prefill_chunk, (int)p->act,
         ttk_set_name(), session->options->deadline_s, (int)p->replicate, (long long)p->overlap_rows,
-        (long long)p->exchange_chunk);
+        (long long)p->exchange_chunk, (unsigned long long)tti_cli_placing_hash(&session->placing),
+        (long long)p->spare_slots, (long long)session->options->balance_steps,
+        (long long)session->options->balance_moves, (long long)session->options->balance_rate);
     return tt_world_check_equal(session->launch->world, "the options and the kernel set", text,
                                 sizeof(text));
 }
@@ -129,6 +131,7 @@ static tt_status make_layout(tti_cli_session *session, const tti_cli_needs *need
     tti_cli_launch *launch = session->launch;
     tt_layout_params params = tti_cli_layout_params(session->options, session->model);
     params.n_ranks = launch->size;
+    tti_cli_placing_params(&session->placing, session->options, &params);
     if (params.max_batch == 0) {
         params.max_batch =
             needs->n_sequences < DEFAULT_MAX_BATCH ? needs->n_sequences : DEFAULT_MAX_BATCH;
@@ -151,6 +154,10 @@ static tt_status make_layout(tti_cli_session *session, const tti_cli_needs *need
         }
         params.node_of_rank = node_of_rank;
         mine = tt_layout_create(tt_model_arch(session->model), &params, &session->layout);
+    }
+    if (mine == TT_OK) {
+        mine = tti_cli_placing_make(&session->placing, session->model, session->layout,
+                                    &session->placement);
     }
     free(node_of_rank);
     TT_TRY(check_options_equal(session, &params));
@@ -188,6 +195,8 @@ tt_status tti_cli_session_start(tti_cli_session *session, const tti_cli_needs *n
     tti_cli_launch *launch = session->launch;
     tti_cli_needs agreed = *needs;
     TT_TRY(tt_world_bcast(launch->world, &agreed, sizeof(agreed), 0));
+    TT_TRY(
+        tt_world_agree(launch->world, tti_cli_placing_open(session->options, &session->placing)));
     TT_TRY(make_layout(session, &agreed));
 
     /* A communication thread of its own wants a core of its own. */
@@ -200,6 +209,11 @@ tt_status tti_cli_session_start(tti_cli_session *session, const tti_cli_needs *n
         .name = "compute", .n_threads = n_threads, .join_caller = true, .cpu = launch->cpus.cpu};
     TT_TRY(tt_world_agree(launch->world, tt_stream_create(&stream, &session->compute)));
 
+    const tt_engine_balance balance = {
+        .window_steps = session->options->balance_steps,
+        .max_moves = session->options->balance_moves,
+        .bytes_per_s = (double)session->options->balance_rate,
+    };
     bool bar = launch->rank == 0 && !session->options->quiet && isatty(STDERR_FILENO);
     tt_engine_params params = {.model = session->model,
                                .layout = session->layout,
@@ -208,7 +222,9 @@ tt_status tti_cli_session_start(tti_cli_session *session, const tti_cli_needs *n
                                .node = launch->cpus.node,
                                .n_known_ids = (int32_t)agreed.n_known_ids,
                                .loading = bar ? show_loading : NULL,
-                               .loading_arg = session};
+                               .loading_arg = session,
+                               .placement = session->placement,
+                               .balance = session->placing.is_auto ? &balance : NULL};
     session->load_begin_ns = tt_now_ns();
     tt_status status = tt_engine_create(&params, &session->engine);
     if (session->bar_percent >= 0) {
@@ -256,6 +272,8 @@ int tti_cli_session_end(tti_cli_session *session, tti_cli_launch *launch, tt_sta
     tt_engine_destroy(&session->engine);
     tt_stream_destroy(&session->compute);
     tt_layout_destroy(&session->layout);
+    tt_placement_destroy(&session->placement);
+    tti_cli_placing_close(&session->placing);
     tt_model_close(&session->model);
     free(session->load);
     session->load = NULL;

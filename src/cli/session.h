@@ -6,6 +6,7 @@
 #define TTI_CLI_SESSION_H
 #include <jansson.h>
 #include "launch.h"
+#include "placing.h"
 #include "tutti/engine.h"
 #include "tutti/limits.h"
 #include "tutti/model.h"
@@ -28,6 +29,8 @@ typedef struct tti_cli_session {
     const tti_cli_options *options;
     tti_cli_launch *launch;
     tt_model *model;
+    tti_cli_placing placing;
+    tt_placement *placement; /* where experts are at first; NULL: in order */
     tt_layout *layout;
     tt_stream *compute;
     tt_engine *engine;

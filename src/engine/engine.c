@@ -1,5 +1,5 @@
 /* engine.c - life of an engine, and the step: vote, admissions, forward, output, commit. */
-#include "engine_internal.h"
+#include "balancer.h"
 #include <stdlib.h>
 #include <string.h>
 #include "tutti/trace.h"
@@ -13,6 +13,9 @@ typedef enum vote_field {
     VOTE_STOP,
     VOTE_STEP_NS,       /* what the step before took, 0: there was none */
     VOTE_NOT_WAITED_NS, /* minus what it waited for messages: the least over ranks */
+    VOTE_TRANSFER_BUSY, /* tti_balancer_word */
+    VOTE_TRANSFER_FAILED,
+    VOTE_BALANCE_ORDER,
     VOTE_FIELDS
 } vote_field;
 
@@ -20,11 +23,13 @@ static const double NS_PER_S = 1e9;
 
 /* ---- life ---- */
 
-static tt_status create_local(tt_engine *engine, tt_load_params *load)
+static tt_status create_local(tt_engine *engine, const tt_placement *placement,
+                              tt_load_params *load)
 {
     const tt_arch *arch = engine->arch;
-    TT_TRY(tt_placement_linear(arch->L, arch->E, engine->layout->n_groups,
-                               engine->layout->slots_per_group, &engine->placement));
+    TT_TRY(placement ? tt_placement_copy(placement, &engine->placement)
+                     : tt_placement_linear(arch->L, arch->E, engine->layout->n_groups,
+                                           engine->layout->slots_per_group, &engine->placement));
     TT_TRY(tt_kv_create(arch, engine->layout, engine->rank, load->node, &engine->kv));
     TT_TRY(tti_schedule_init(&engine->schedule, engine->layout, engine->role->dp_id >= 0));
     TT_TRY(tti_admission_init(engine));
@@ -32,10 +37,12 @@ static tt_status create_local(tt_engine *engine, tt_load_params *load)
     return tti_trunk_load(engine, load);
 }
 
-static tt_status create_rooms(tt_engine *engine, tt_load_params *load)
+static tt_status create_rooms(tt_engine *engine, const tt_engine_params *params,
+                              tt_load_params *load)
 {
     const tt_layout *layout = engine->layout;
-    TT_TRY(tt_world_agree(engine->world, tt_load_told(load, create_local(engine, load))));
+    TT_TRY(tt_world_agree(engine->world,
+                          tt_load_told(load, create_local(engine, params->placement, load))));
     tt_attention_params attention = {engine->model, layout,          engine->world,
                                      engine->kv,    engine->compute, load};
     TT_TRY(tt_attention_create(&attention, &engine->attention));
@@ -48,8 +55,11 @@ static tt_status create_rooms(tt_engine *engine, tt_load_params *load)
     int64_t most = rows > logits ? rows : logits;
     int n = engine->role->dp_id >= 0 ? layout->tp : 0;
     const int *member = n ? layout->attention_rank + engine->role->dp_id * layout->tp : NULL;
-    return tt_gather_create(engine->world, member, n, most > tokens ? most : tokens,
-                            &engine->row_gather);
+    TT_TRY(tt_gather_create(engine->world, member, n, most > tokens ? most : tokens,
+                            &engine->row_gather));
+    return params->balance && layout->staged_slots > 0
+               ? tti_balancer_create(engine, params->balance, load->node, &engine->balancer)
+               : TT_OK;
 }
 
 tt_status tt_engine_create(const tt_engine_params *params, tt_engine **engine_out)
@@ -74,7 +84,7 @@ tt_status tt_engine_create(const tt_engine_params *params, tt_engine **engine_ou
     tti_loading loading;
     st = tti_loading_begin(&loading, params, engine->role->dp_id >= 0);
     if (st == TT_OK) {
-        st = create_rooms(engine, &loading.load);
+        st = create_rooms(engine, params, &loading.load);
     }
     if (st == TT_OK && loading.share) {
         tt_share_populate(loading.share);
@@ -94,6 +104,7 @@ void tt_engine_destroy(tt_engine **engine_ptr)
     if (!engine) {
         return;
     }
+    tti_balancer_destroy(&engine->balancer);
     tt_gather_destroy(&engine->row_gather);
     tt_moe_destroy(&engine->moe);
     tt_attention_destroy(&engine->attention);
@@ -119,6 +130,13 @@ static tt_status vote(tt_engine *engine, bool stop, size_t control_bytes, int64_
     mine[VOTE_STOP] = stop;
     mine[VOTE_STEP_NS] = (int64_t)engine->step_ns;
     mine[VOTE_NOT_WAITED_NS] = -(int64_t)engine->waited_ns;
+    if (engine->balancer) {
+        tti_balancer_word word;
+        tti_balancer_say(engine->balancer, &word);
+        mine[VOTE_TRANSFER_BUSY] = word.busy;
+        mine[VOTE_TRANSFER_FAILED] = word.failed;
+        mine[VOTE_BALANCE_ORDER] = word.order;
+    }
     engine->step_ns = 0;
     tt_span span = tt_span_begin(TT_PHASE_HEADER, "vote");
     TT_TRY(tt_vote_begin(engine->world, mine, VOTE_FIELDS));
@@ -196,6 +214,11 @@ static tt_status take_step(tt_engine *engine, bool stop, tt_output_fn *output, v
     /* From here on time counts: before, a rank may have waited for work. */
     const uint64_t begin_ns = tt_now_ns(), waited_ns = waited_so_far();
     tt_span span = tt_span_begin(TT_PHASE_STEP, "step");
+    if (engine->balancer) {
+        const tti_balancer_word word = {agreed[VOTE_TRANSFER_BUSY], agreed[VOTE_TRANSFER_FAILED],
+                                        agreed[VOTE_BALANCE_ORDER]};
+        TT_TRY(tti_balancer_act(engine->balancer, &word));
+    }
     if (agreed[VOTE_CONTROL_BYTES] > 0) {
         size_t bytes = (size_t)agreed[VOTE_CONTROL_BYTES];
         TT_CHECK(bytes <= engine->control_bytes, TT_ERR_PROTOCOL, "a control message of %zu bytes",
@@ -206,6 +229,9 @@ static tt_status take_step(tt_engine *engine, bool stop, tt_output_fn *output, v
     if (agreed[VOTE_WORK] != 0 || agreed[VOTE_CONTROL_BYTES] > 0) {
         TT_TRY(run_step(engine, agreed[VOTE_ROWS], output, arg));
         *worked_out = true;
+        if (engine->balancer) {
+            tti_balancer_stepped(engine->balancer);
+        }
         engine->step_ns = tt_now_ns() - begin_ns;
         engine->waited_ns = waited_so_far() - waited_ns;
         engine->figures.steps++;
@@ -279,5 +305,8 @@ tt_engine_figures tt_engine_get_figures(const tt_engine *engine)
     figures.bytes_read =
         engine->trunk_bytes_read + tt_moe_bytes_read(engine->moe) + figures.kv_bytes_read;
     figures.experts_touched = tt_moe_experts_touched(engine->moe);
+    if (engine->balancer) {
+        figures.balance = tti_balancer_get_figures(engine->balancer);
+    }
     return figures;
 }

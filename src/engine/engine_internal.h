@@ -154,6 +154,8 @@ typedef struct tti_norm {
     float *weight, *bias;
 } tti_norm;
 
+typedef struct tti_balancer tti_balancer; /* balancer.h */
+
 struct tt_engine {
     const tt_model *model;
     const tt_arch *arch;
@@ -169,9 +171,10 @@ struct tt_engine {
     tt_kv *kv;
     tt_attention *attention;
     tt_moe *moe;
-    tt_share *share;       /* what this node's ranks hold together; NULL: nothing. Outlives all
+    tti_balancer *balancer; /* NULL: experts stay where they are */
+    tt_share *share;        /* what this node's ranks hold together; NULL: nothing. Outlives all
                             * weights */
-    tt_gather *row_gather; /* TP group: dealt rows, logits, tokens */
+    tt_gather *row_gather;  /* TP group: dealt rows, logits, tokens */
     /* weights of the trunk */
     tt_table embedding;                  /* [V][H], unpacked: as the numbers lie in the file */
     tti_norm *attention_norm, *ffn_norm; /* [L] */
