@@ -24,7 +24,7 @@ typedef struct tti_cli_options {
     /* indices into the choices of options.c */
     int weights, act, wire, wire_back, route, combine, kv, replicate;
     int64_t context, kv_memory, max_batch, prefill_chunk, overlap_rows, exchange_chunk;
-    const char *balance, *placement, *load_stats, *save_stats;
+    const char *balance, *placement, *load_stats;
     int64_t spare_slots, balance_steps, balance_moves, balance_rate;
     /* machine */
     int64_t threads;

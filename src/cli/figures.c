@@ -148,6 +148,18 @@ static void print_memory(const tti_cli_session *session, const tti_cli_work *w,
         fprintf(stderr, "; %llu in two parts", (unsigned long long)f->steps_in_parts);
     }
     fputc('\n', stderr);
+    if (session->placing.is_auto) {
+        double sent = 0;
+        for (int r = 0; r < session->launch->size; r++) {
+            sent += (double)of_rank[r].engine.balance.bytes_sent;
+        }
+        const tt_balance_figures *b = &f->balance;
+        fprintf(stderr,
+                "balance  %llu experts copied by %llu plans from %llu counts, %llu rounds dropped; "
+                "%.1f MiB sent\n",
+                (unsigned long long)b->moves, (unsigned long long)b->plans,
+                (unsigned long long)b->windows, (unsigned long long)b->dropped, sent / TTI_CLI_MIB);
+    }
     tti_cli_load_print(session);
 }
 

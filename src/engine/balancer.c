@@ -36,8 +36,9 @@ enum {
     PARTS = TT_MOE_SLOT_PARTS,
     MAX_FAILURES = 3 /* in a row; after them nothing is tried again */
 };
-/* A lot that takes longer than this, and than some times what its bytes should take, is given up. */
-static const double patience_s = 2.0, patience_times = 8.0;
+/* A round may take this part of the world's deadline, and some times what its bytes should take; then
+ * it is given up. */
+static const double patience_part = 1.0 / 30.0, patience_times = 8.0;
 static const double default_bytes_per_s = 256e6;
 
 struct tti_balancer {
@@ -215,7 +216,8 @@ static void begin_round(tti_balancer *b, double bytes)
 {
     b->has_failed = false;
     b->round_ns = tt_now_ns();
-    b->round_s = patience_s + patience_times * bytes / b->settings.bytes_per_s;
+    b->round_s = patience_part * tt_world_deadline_s(b->engine->world) +
+                 patience_times * bytes / b->settings.bytes_per_s;
 }
 
 static void begin_window(tti_balancer *b)
