@@ -49,7 +49,8 @@ TT_API tt_status tt_balance_check_load(const double *load, int64_t L, int64_t E)
  * router's groups); if n_nodes divides n_sets, each set's experts stay on one node (hierarchical),
  * else sets and nodes are not looked at (global). A rank may get an expert twice.
  * Errors: TT_ERR_ARG where n_sets does not divide E, n_nodes the ranks, or n_ranks the slots; fewer
- * slots than experts; loads as above. Source: EPLB (github.com/deepseek-ai/EPLB). */
+ * slots than experts; loads as above. Source: EPLB, the expert-parallel load balancer, as its
+ * README describes it. */
 typedef struct tt_balance_shape {
     int64_t E, n_slots;
     int n_sets, n_nodes, n_ranks;

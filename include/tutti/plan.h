@@ -112,7 +112,7 @@ typedef struct tt_layout_params {
     tt_kv_format kv;
     tt_replicate replicate;
     int64_t overlap_rows, exchange_chunk; /* of tt_layout */
-    bool open_slots;     /* of tt_layout */
+    bool open_slots;                      /* of tt_layout */
     int64_t spare_slots; /* with open_slots, for replicas: beyond a group's part of the experts;
                           * cut down to all experts */
     int staged_slots;    /* with open_slots; of tt_layout */
@@ -148,13 +148,13 @@ typedef struct tt_layout {
     tt_route route; /* not AUTO */
     tt_combine combine;
     tt_kv_format kv;
-    tt_replicate replicate; /* tt_plan_settle decides what is AUTO */
-    int64_t overlap_rows;   /* steps in which some DP group has at least so many rows are
+    tt_replicate replicate;  /* tt_plan_settle decides what is AUTO */
+    int64_t overlap_rows;    /* steps in which some DP group has at least so many rows are
                              * computed in two parts, so that the exchange of one flies while the
                              * other is computed, for the price of reading weights twice; 0 =
                              * none; -1: the engine measures which is faster (on several nodes,
                              * with experts) */
-    int64_t exchange_chunk; /* most rows of a rank that an exchange sends at once: the experts
+    int64_t exchange_chunk;  /* most rows of a rank that an exchange sends at once: the experts
                              * begin with the first chunk while others fly, for the price of
                              * reading their weights for each; 0 = all rows of a step */
     int64_t slots_per_group; /* experts that a group has room for in each layer: its part of them
@@ -163,9 +163,9 @@ typedef struct tt_layout {
                               * stay in theirs */
     int staged_slots;        /* experts that a rank can take in beside its slots, while steps go on;
                               * 0: slots never change */
-    bool must_share;        /* it decided on NODE: nothing else fits. Follows from the rest, so
+    bool must_share;         /* it decided on NODE: nothing else fits. Follows from the rest, so
                              * it is not in the hash */
-    char why[256];          /* one line: what was chosen and why */
+    char why[256];           /* one line: what was chosen and why */
 } tt_layout;
 
 /* Chooses and checks. Errors: TT_ERR_USAGE with the rule that was broken (tp above the heads, dp *

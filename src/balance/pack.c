@@ -2,7 +2,7 @@
  *
  * Heaviest first into the lightest pack that has room; and an extra copy of whatever has most load a
  * copy. Ties go to the lower number, so that one input has one answer on every rank and compiler.
- * Source: EPLB (github.com/deepseek-ai/EPLB), as described in its README. */
+ * Source: EPLB, the published expert-parallel load balancer, as described in its README. */
 #include <stdlib.h>
 #include "balance_internal.h"
 

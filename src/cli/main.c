@@ -148,7 +148,7 @@ static tt_status fail_unknown(const char *name)
 {
     for (int i = 0; i < N_PLANNED; i++) {
         if (strcmp(name, planned[i]) == 0) {
-            return TT_FAIL(TT_ERR_USAGE, "unknown command '%s' (not built yet)", name);
+            return TT_FAIL(TT_ERR_USAGE, "command '%s' is not built yet", name);
         }
     }
     return TT_FAIL(TT_ERR_USAGE,

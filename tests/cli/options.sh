@@ -11,7 +11,7 @@ bad() { # bad PATTERN ARGUMENTS...
 name="alone"
 bad "no command"
 bad "unknown command 'rnu'" rnu
-bad "unknown command 'serve' \\(not built yet\\)" serve
+bad "command 'serve' is not built yet" serve
 bad "temprature.*temperature" run --temprature 1
 bad "max-bach.*max-batch" run --max-bach 1
 bad "top-p.*3" run --top-p 3 -p x
