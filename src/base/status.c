@@ -1,6 +1,7 @@
 /* status.c - the message and the trace of the last failure, one of each per thread. */
 #include "tutti/status.h"
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { TRACE_BYTES = 2048 }; /* about twenty levels; what does not fit is dropped */
