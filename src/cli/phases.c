@@ -167,8 +167,10 @@ tt_status tti_cli_trace_gather(tti_cli_session *session)
 {
     char *text = NULL;
     uint64_t n = 0;
-    TT_TRY(tt_world_agree(session->launch->world, spans_text(session, &text, &n)));
-    tt_status status = gather_pieces(session, text, n);
+    tt_status status = tt_world_agree(session->launch->world, spans_text(session, &text, &n));
+    if (status == TT_OK && text) {
+        status = gather_pieces(session, text, n);
+    }
     free(text);
     return status;
 }
