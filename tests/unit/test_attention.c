@@ -1,6 +1,7 @@
 /* test_attention.c - every variant of attention and the gated delta net against brute force in
  * double precision; and the same bits for every number of TP ranks, threads, rows in a step, and
  * batch mates. */
+/* TEST timeout: 300 */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
