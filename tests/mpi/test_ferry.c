@@ -137,8 +137,8 @@ static void a_cap_is_kept(tt_world *world, unsigned char *out, unsigned char *in
     }
     CHECK(!vote_until_done(world, ferry), "%s", tt_ferry_why(ferry));
     const double s = (double)(tt_now_ns() - begin_ns) / 1e9;
-    CHECK(test_size == 1 || s > 0.13, "done after %.3f s", s);
-    if (test_rank == 0 && test_size > 1) {
+    if (test_rank == 0 && test_size > 1) { /* who receives may have begun later */
+        CHECK(s > 0.13, "done after %.3f s", s);
         CHECK(tt_ferry_bytes(ferry) == MOST_BYTES, "%llu bytes",
               (unsigned long long)tt_ferry_bytes(ferry));
         MUST(tt_ferry_send(ferry, 1, 5, out, 10));
