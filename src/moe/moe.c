@@ -96,17 +96,18 @@ static void choose_slots(tt_moe *moe, int64_t layer, int64_t T)
 {
     uint64_t *count = moe->expert_count + layer * moe->E;
     const tt_placement *p = moe->placement;
+    if (moe->spread) {
+        tt_spread_choose(moe->spread, layer, T * moe->K, moe->expert, moe->slot);
+    }
     for (int64_t i = 0; i < T * moe->K; i++) {
         const int32_t expert = moe->expert[i];
         if (expert >= 0) {
             count[expert]++;
-            moe->slot[i] = p->replica_slot[p->replica_begin[layer * p->E + expert]];
-        } else {
-            moe->slot[i] = -1;
         }
-    }
-    if (moe->spread) {
-        tt_spread_choose(moe->spread, layer, T * moe->K, moe->expert, moe->slot);
+        if (!moe->spread) { /* experts live once */
+            moe->slot[i] =
+                expert < 0 ? -1 : p->replica_slot[p->replica_begin[layer * p->E + expert]];
+        }
     }
 }
 
